@@ -1,0 +1,8 @@
+#include "cmd.h"
+
+int cmd_run(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return cmd_error("not written yet");
+}

@@ -1,0 +1,3 @@
+#ifndef ITCH_H
+#define ITCH_H
+#endif
