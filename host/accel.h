@@ -1,7 +1,7 @@
 /* The accelerator as the appliance sees it: submit, poll, load. One backend per file, accel_*.c.
  *
- * One request is outstanding per accel; all calls come from the poll loop's thread. No call allocates, locks or
- * enters the kernel after open. */
+ * One request is outstanding per accel; all calls come from the poll loop's thread. No call allocates, locks
+ * or enters the kernel after open. */
 #ifndef ACCEL_H
 #define ACCEL_H
 

@@ -8,10 +8,10 @@
 #include <x86intrin.h>
 
 struct clock_calibration {
-    double hz;            /* cycles per second of CLOCK_MONOTONIC_RAW */
-    double error_ppm;     /* spread of the calibration windows, parts per million */
-    uint64_t tsc0;        /* one simultaneous reading of both clocks: */
-    uint64_t utc_ns0;     /* CLOCK_REALTIME, ns since the epoch */
+    double hz;        /* cycles per second of CLOCK_MONOTONIC_RAW */
+    double error_ppm; /* spread of the calibration windows, parts per million */
+    uint64_t tsc0;    /* one simultaneous reading of both clocks: */
+    uint64_t utc_ns0; /* CLOCK_REALTIME, ns since the epoch */
 };
 
 /* Ordered enough for stamps: instructions before it have been executed, later ones may have begun. */
@@ -21,8 +21,9 @@ static inline uint64_t clock_tsc(void)
     return __rdtscp(&aux);
 }
 
-/* Measures for about window_ms. Returns 0, or -1 when the machine has no invariant TSC (constant_tsc and
- * nonstop_tsc of /proc/cpuinfo): its cycles are not time, the caller refuses to run with --clock real. */
+/* Measures for about window_ms. Returns 0, or -1 when the machine has no invariant TSC (CPUID 80000007h EDX
+ * bit 8, Intel SDM vol. 3 "Invariant TSC"): its cycles are not time, the caller refuses to run with --clock
+ * real. */
 int clock_calibrate(struct clock_calibration *out, unsigned window_ms);
 
 static inline double clock_cycles_to_ns(const struct clock_calibration *c, uint64_t cycles)

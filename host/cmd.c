@@ -46,7 +46,8 @@ void cmd_progress(const char *what, const char *unit, unsigned long long done, u
     const char *head = isatty(STDERR_FILENO) ? "\r\033[K" : "", *tail = isatty(STDERR_FILENO) ? "" : "\n";
     if (total)
         fprintf(stderr, "%s%s: %llu of %llu %s (%.0f %%), %.0f s left%s", head, what, done, total, unit,
-                100.0 * (double)done / (double)total, (double)(total - (done < total ? done : total)) / rate, tail);
+                100.0 * (double)done / (double)total, (double)(total - (done < total ? done : total)) / rate,
+                tail);
     else
         fprintf(stderr, "%s%s: %llu %s%s", head, what, done, unit, tail);
     fflush(stderr);

@@ -17,8 +17,8 @@ int cmd_listen(int argc, char **argv);
 /* "killline: " message and newline on stderr; returns 1. */
 int cmd_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A progress line on stderr, at most every 200 ms, only after 2 s and wiped by cmd_progress_done. what: "writing",
- * unit: "messages"; total 0: unknown. Not for the hot path. */
+/* A progress line on stderr, at most every 200 ms, only after 2 s and wiped by cmd_progress_done. what:
+ * "writing", unit: "messages"; total 0: unknown. Not for the hot path. */
 void cmd_progress(const char *what, const char *unit, unsigned long long done, unsigned long long total);
 void cmd_progress_done(void);
 

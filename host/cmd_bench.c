@@ -1,8 +1,26 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "bench_feed.h"
 #include "cmd.h"
+
+static const char usage_text[] = "usage: killline bench feed [OPTIONS]\n"
+                                 "\n"
+                                 "  feed   decode and order books, per message, against a bare frame walk\n"
+                                 "\n"
+                                 "killline bench feed --help says more.\n";
 
 int cmd_bench(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    return cmd_error("not written yet");
+    if (argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        fputs(usage_text, stdout);
+        return 0;
+    }
+    if (argc >= 2 && !strcmp(argv[1], "feed"))
+        return bench_feed(argc - 1, argv + 1);
+    if (argc >= 2)
+        cmd_error("bench: there is no '%s' to measure; killline bench --help lists what there is", argv[1]);
+    else
+        fputs(usage_text, stderr);
+    return 2;
 }

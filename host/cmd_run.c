@@ -1,8 +1,523 @@
+/* killline run: opens everything, starts the poll loop's thread, waits, closes, reports. */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "appliance.h"
 #include "cmd.h"
+#include "feeder.h"
+#include "report.h"
+#include "run_summary.h"
+
+enum { N_LAYER_MAX = 64, PATH_CHARS = 4096, CALIBRATE_MS = 50, IDLE_LIMIT_S = 2 };
+
+static const char help[] =
+    "usage: killline run --itch F | --pcap F [OPTIONS]\n\n"
+    "Runs the appliance on a capture: packets through a DPDK port, books, features, accelerator, kill line.\n"
+    "Prints a summary; writes the audit log, an HTML report and the published predictions.\n\n"
+    "  --itch F         the exchange's BinaryFILE day format, played as MoldUDP64 packets through a ring "
+    "port\n"
+    "  --pcap F         pcap or pcapng with MoldUDP64, lines A and B, through the net_pcap port\n"
+    "  --out DIR        for audit.kla, report.html, predictions.pcap (default: killline-out/TIME); a folder "
+    "that\n"
+    "                   holds an audit log is refused\n"
+    "  --clock C        replay (default): discrete events at the capture's own stamps, modelled service "
+    "times,\n"
+    "                   exactly reproducible. real: the TSC, as in production\n"
+    "  --pace X         real clock: play the capture at X times its own speed (default: as fast as it is "
+    "taken)\n"
+    "  --accel B        csim: the kernel's C source, in-process (default)\n"
+    "  --model F        model package (default: the shipped models/primary.klm)\n"
+    "  --symbols A,B    symbols to predict (default: all, as they come, up to 256)\n"
+    "  --config F       configuration, YAML; every key with its default: host/killline.yaml\n"
+    "  --set KEY=VALUE  overrides one key, for example --set killline.threshold_us=50; may be repeated\n"
+    "  --json           one JSON object instead of the summary\n\n"
+    "Exit status: 0 when the whole capture was worked off and everything was written.\n";
+
+static volatile sig_atomic_t stop_requested;
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    stop_requested = 1;
+}
+
+struct options {
+    const char *capture, *out, *model;
+    enum capture_kind kind;
+    double pace;
+    int json;
+    struct config_layer layers[N_LAYER_MAX]; /* texts are owned */
+    size_t n_layer;
+};
+
+/* Everything that is open during a run; closed in reverse by close_all. */
+struct run {
+    struct options opt;
+    struct config *config;
+    uint8_t config_sha256[CONFIG_SHA256_BYTES];
+    struct model model;
+    uint64_t *stamps_ns;
+    uint64_t n_frame, clock_steps;
+    char torn[CAPTURE_ERROR_CHARS]; /* "": the capture is whole */
+    struct clock_calibration clock;
+    struct accel *accel;
+    struct port *rx, *tx;
+    struct feeder *feeder;
+    struct audit_log *log;
+    struct appliance *appliance;
+    char out[PATH_CHARS], audit_path[PATH_CHARS + 32], report_path[PATH_CHARS + 32], tx_path[PATH_CHARS + 32];
+};
+
+/* ---- options ---- */
+
+static int add_layer(struct options *opt, const char *name, char *text)
+{
+    if (!text || opt->n_layer == N_LAYER_MAX) {
+        free(text);
+        return cmd_error(text ? "more than %d --set" : "out of memory", N_LAYER_MAX);
+    }
+    opt->layers[opt->n_layer++] =
+        (struct config_layer){.name = name, .text = text, .size_bytes = strlen(text)};
+    return 0;
+}
+
+static int add_file(struct options *opt, const char *path)
+{
+    enum { BYTES_MAX = 1 << 18 };
+    FILE *f = fopen(path, "rb");
+    char *text = f ? malloc(BYTES_MAX + 1) : NULL;
+    size_t n = text ? fread(text, 1, BYTES_MAX + 1, f) : 0;
+    int failed = !text || ferror(f) || n > BYTES_MAX || memchr(text, 0, n) != NULL;
+    if (f)
+        fclose(f);
+    if (failed) {
+        free(text);
+        return cmd_error("%s: %s", path,
+                         f ? "not a configuration (YAML text up to 256 KiB)" : strerror(errno));
+    }
+    text[n] = '\0';
+    return add_layer(opt, path, text);
+}
+
+static int add_set(struct options *opt, const char *assignment)
+{
+    char *text = config_set_text(assignment);
+    if (!text) {
+        cmd_error("--set %s: expected KEY=VALUE, like killline.threshold_us=50", assignment);
+        return 2;
+    }
+    return add_layer(opt, assignment, text);
+}
+
+/* "A,B" as the YAML {symbols: ["A","B"]}. */
+static int add_symbols(struct options *opt, const char *list)
+{
+    char *text = malloc(strlen(list) * 4 + 32), *out = text;
+    if (!text)
+        return cmd_error("out of memory");
+    out = stpcpy(out, "{symbols: [\"");
+    for (const char *c = list; *c; c++) {
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') {
+            free(text);
+            return cmd_error("--symbols %s: no such symbol", list);
+        }
+        out = *c == ',' ? stpcpy(out, "\",\"") : (*out = *c, out + 1);
+    }
+    strcpy(out, "\"]}");
+    return add_layer(opt, "--symbols", text);
+}
+
+static int add_key(struct options *opt, const char *key, const char *value)
+{
+    char *assignment = NULL;
+    if (asprintf(&assignment, "%s=%s", key, value) < 0)
+        return cmd_error("out of memory");
+    char *text = config_set_text(assignment);
+    free(assignment);
+    return add_layer(opt, key, text);
+}
+
+static int parse_options(int argc, char **argv, struct options *opt)
+{
+    enum {
+        OPT_ITCH = 1,
+        OPT_PCAP,
+        OPT_OUT,
+        OPT_CLOCK,
+        OPT_PACE,
+        OPT_ACCEL,
+        OPT_MODEL,
+        OPT_SYMBOLS,
+        OPT_CONFIG,
+        OPT_SET
+    };
+    static const struct option options[] = {{"itch", 1, NULL, OPT_ITCH},
+                                            {"pcap", 1, NULL, OPT_PCAP},
+                                            {"out", 1, NULL, OPT_OUT},
+                                            {"clock", 1, NULL, OPT_CLOCK},
+                                            {"pace", 1, NULL, OPT_PACE},
+                                            {"accel", 1, NULL, OPT_ACCEL},
+                                            {"model", 1, NULL, OPT_MODEL},
+                                            {"symbols", 1, NULL, OPT_SYMBOLS},
+                                            {"config", 1, NULL, OPT_CONFIG},
+                                            {"set", 1, NULL, OPT_SET},
+                                            {"json", 0, NULL, 'j'},
+                                            {"help", 0, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    /* The file lies under every other option, wherever it stands. */
+    for (int i = 1; i + 1 < argc; i++)
+        if (!strcmp(argv[i], "--config")) {
+            int e = add_file(opt, argv[i + 1]);
+            if (e)
+                return e;
+        }
+    int c, e = 0;
+    char *end;
+    optind = 1;
+    while (!e && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
+        switch (c) {
+        case OPT_ITCH:
+        case OPT_PCAP:
+            if (opt->capture) {
+                cmd_error("one of --itch and --pcap, once");
+                return 2;
+            }
+            opt->capture = optarg;
+            opt->kind = c == OPT_ITCH ? CAPTURE_BINARYFILE : CAPTURE_PCAP;
+            break;
+        case OPT_OUT:
+            opt->out = optarg;
+            break;
+        case OPT_CLOCK:
+            e = add_key(opt, "clock", optarg);
+            break;
+        case OPT_PACE:
+            opt->pace = strtod(optarg, &end);
+            if (*end || end == optarg || !(opt->pace > 0 && opt->pace <= 1e6)) {
+                cmd_error("--pace %s: expected a number above 0, 1 is the capture's own speed", optarg);
+                return 2;
+            }
+            break;
+        case OPT_ACCEL:
+            e = add_key(opt, "accel", optarg);
+            break;
+        case OPT_MODEL:
+            opt->model = optarg;
+            break;
+        case OPT_SYMBOLS:
+            e = add_symbols(opt, optarg);
+            break;
+        case OPT_CONFIG:
+            break;
+        case OPT_SET:
+            e = add_set(opt, optarg);
+            break;
+        case 'j':
+            opt->json = 1;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            exit(0);
+        default:
+            return 2;
+        }
+    if (!e && (optind < argc || !opt->capture)) {
+        cmd_error(optind < argc ? "unexpected '%s'"
+                                : "a capture is needed: --itch F or --pcap F (run --help)",
+                  argv[optind]);
+        return 2;
+    }
+    return e;
+}
+
+/* ---- opening ---- */
+
+/* Every frame's stamp, made not to go backwards. What can be read of a torn capture is kept. */
+static int load_stamps(struct run *run)
+{
+    const char *path = run->opt.capture;
+    char error[CAPTURE_ERROR_CHARS];
+    struct capture *capture = capture_open(path, run->opt.kind, error);
+    if (!capture)
+        return cmd_error("%s", error);
+    struct capture_frame frame;
+    uint64_t room = 0, last = 0;
+    int more;
+    while ((more = capture_next_frame(capture, &frame, error)) == 1) {
+        if (run->n_frame == room) {
+            room = room ? 2 * room : 1 << 16;
+            uint64_t *larger = realloc(run->stamps_ns, room * sizeof(*larger));
+            if (!larger) {
+                capture_close(capture);
+                return cmd_error("%s: out of memory for the stamps of %llu frames", path,
+                                 (unsigned long long)room);
+            }
+            run->stamps_ns = larger;
+        }
+        run->clock_steps += frame.ts_ns < last;
+        last = frame.ts_ns > last ? frame.ts_ns : last;
+        run->stamps_ns[run->n_frame++] = last;
+        if (run->n_frame % 65536 == 0)
+            cmd_progress("reading stamps", "bytes", capture_offset(capture), capture_size(capture));
+    }
+    cmd_progress_done();
+    if (more < 0)
+        snprintf(run->torn, sizeof(run->torn), "%s", error);
+    capture_close(capture);
+    if (!run->n_frame)
+        return cmd_error("%s: %s", path, more < 0 ? error : "holds no frame");
+    return 0;
+}
+
+static int open_model(struct run *run)
+{
+    char error[MODEL_ERROR_CHARS];
+    const char *path = run->opt.model          ? run->opt.model
+                       : run->config->model[0] ? run->config->model
+                                               : KL_MODEL_DEFAULT;
+    if (model_load(path, &run->model, error))
+        return cmd_error("%s", error);
+    if (run->model.feature_schema != FEATURES_SCHEMA || run->model.n_feature != FEATURES_N)
+        return cmd_error(
+            "%s: trained on feature schema %u with %u features, this build computes schema %d with %d: "
+            "train it again (models/README.md)",
+            path, run->model.feature_schema, run->model.n_feature, FEATURES_SCHEMA, FEATURES_N);
+    run->accel = accel_csim_open();
+    if (!run->accel)
+        return cmd_error("out of memory for the accelerator's C simulation");
+    uint32_t status = run->accel->ops->load(run->accel, 0, run->model.image, run->model.image->size_bytes);
+    if (status != KL_OK)
+        return cmd_error("%s: the accelerator refuses the model's image: kernel status %u", path, status);
+    return 0;
+}
+
+static int make_folder(struct run *run)
+{
+    if (run->opt.out) {
+        snprintf(run->out, sizeof(run->out), "%s", run->opt.out);
+    } else {
+        time_t t = time(NULL);
+        struct tm tm;
+        gmtime_r(&t, &tm);
+        strftime(run->out, sizeof(run->out), "killline-out/%Y%m%d-%H%M%S", &tm);
+    }
+    if (strlen(run->out) >= PATH_CHARS - 1)
+        return cmd_error("--out: the path is too long");
+    char path[PATH_CHARS];
+    for (size_t i = 1; i <= strlen(run->out); i++)
+        if (run->out[i] == '/' || run->out[i] == '\0') {
+            snprintf(path, sizeof(path), "%.*s", (int)i, run->out);
+            if (mkdir(path, 0777) && errno != EEXIST)
+                return cmd_error("%s: cannot be made: %s", path, strerror(errno));
+        }
+    snprintf(run->audit_path, sizeof(run->audit_path), "%s/audit.kla", run->out);
+    snprintf(run->report_path, sizeof(run->report_path), "%s/report.html", run->out);
+    snprintf(run->tx_path, sizeof(run->tx_path), "%s/predictions.pcap", run->out);
+    return 0;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int open_log(struct run *run)
+{
+    char error[AUDIT_ERROR_CHARS];
+    int replay = run->config->clock == CONFIG_CLOCK_REPLAY;
+    struct audit_config config = {
+        .path = run->audit_path,
+        .n_ring = run->config->audit.ring_records,
+        /* A replay is to be reproducible: nothing may depend on the disk's speed. */
+        .on_full = replay ? AUDIT_FULL_WAIT : (enum audit_full)run->config->audit.on_full,
+        .header = {.abi_version = KL_ABI_VERSION,
+                   .clock = replay ? AUDIT_CLOCK_REPLAY : AUDIT_CLOCK_REAL,
+                   .n_model = 1,
+                   .tsc_hz = replay ? 1e9 : run->clock.hz,
+                   .tsc0 = replay ? 0 : run->clock.tsc0,
+                   .utc_ns0 = replay ? 0 : run->clock.utc_ns0,
+                   .clock_error_ppm = replay ? 0 : run->clock.error_ppm}};
+    struct audit_header *h = &config.header;
+    memcpy(h->model_sha256[0], run->model.sha256, sizeof(h->model_sha256[0]));
+    memcpy(h->config_sha256, run->config_sha256, sizeof(h->config_sha256));
+    snprintf(h->build, sizeof(h->build), "%s", KL_VERSION);
+    snprintf(h->accel, sizeof(h->accel), "%s", run->accel->ops->name);
+    snprintf(h->feed, sizeof(h->feed), "%s", base_name(run->opt.capture));
+    for (int k = 0; k < run->model.image->n_class; k++)
+        snprintf(h->class_name[k], sizeof(h->class_name[k]), "%.7s", run->model.class_name[k]);
+    run->log = audit_open(&config, error);
+    return run->log ? 0 : cmd_error("%s", error);
+}
+
+static int open_ports(struct run *run)
+{
+    char error[PORT_ERROR_CHARS];
+    if (port_init(error))
+        return cmd_error("%s", error);
+    int through_ring = run->opt.kind == CAPTURE_BINARYFILE || run->opt.pace > 0;
+    run->rx = through_ring ? port_open_ring(error) : port_open_pcap(run->opt.capture, error);
+    if (!run->rx)
+        return cmd_error("%s", error);
+    run->tx = port_open_tx(run->config->egress.device, run->tx_path, error);
+    if (!run->tx)
+        return cmd_error("%s", error);
+    if (through_ring) {
+        char feed_error[CAPTURE_ERROR_CHARS];
+        run->feeder = feeder_start(run->opt.capture, run->opt.kind, run->rx, run->opt.pace, run->n_frame,
+                                   &run->clock, feed_error);
+        if (!run->feeder)
+            return cmd_error("%s", feed_error);
+    }
+    return 0;
+}
+
+static int open_all(struct run *run)
+{
+    char error[CONFIG_ERROR_CHARS];
+    run->config = config_parse(run->opt.layers, run->opt.n_layer, run->config_sha256, error);
+    if (!run->config)
+        return cmd_error("%s", error);
+    int replay = run->config->clock == CONFIG_CLOCK_REPLAY;
+    if (replay && run->opt.pace > 0)
+        return cmd_error("--pace is the real clock's: with --clock replay the stamps alone count");
+    if (clock_calibrate(&run->clock, CALIBRATE_MS)) {
+        if (!replay)
+            return cmd_error(
+                "this machine's TSC is not invariant, its cycles are not time: use --clock replay");
+        run->clock.hz = 1e9; /* only bounds waiting then */
+    }
+    return load_stamps(run) || open_model(run) || make_folder(run) || open_log(run) || open_ports(run);
+}
+
+/* ---- running ---- */
+
+static void *poll_thread(void *arg)
+{
+    /* The names are also marks: between them this thread makes no system call. */
+    pthread_setname_np(pthread_self(), "kl-poll");
+    appliance_run(arg);
+    pthread_setname_np(pthread_self(), "kl-poll-done");
+    return NULL;
+}
+
+static int run_appliance(struct run *run)
+{
+    char error[AUDIT_ERROR_CHARS];
+    struct appliance_config config = {
+        .config = run->config,
+        .model = &run->model,
+        .accel = run->accel,
+        .log = run->log,
+        .rx = run->rx,
+        .tx = run->tx,
+        .clock = run->clock,
+        .stamps_ns = run->stamps_ns,
+        .n_frame = run->n_frame,
+        /* A file's frames are there at once: silence means that the driver will not deliver them. */
+        .idle_limit_cycles = run->feeder ? 0 : (uint64_t)(IDLE_LIMIT_S * run->clock.hz),
+        .stop = &stop_requested,
+    };
+    run->appliance = appliance_create(&config, error);
+    if (!run->appliance)
+        return cmd_error("%s", error);
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, poll_thread, run->appliance))
+        return cmd_error("cannot start the poll loop's thread");
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 100000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (!pthread_timedjoin_np(thread, NULL, &until))
+            break;
+        cmd_progress("running", "frames", appliance_frames(run->appliance), run->n_frame);
+    }
+    cmd_progress_done();
+    return 0;
+}
+
+/* Closes the log first: what it says must not depend on what comes after. */
+static int finish(struct run *run, double wall_s)
+{
+    struct run_summary summary = {.config = run->config,
+                                  .model = &run->model,
+                                  .appliance = run->appliance,
+                                  .feed_name = base_name(run->opt.capture),
+                                  .out_dir = run->out,
+                                  .audit_path = run->audit_path,
+                                  .report_path = run->report_path,
+                                  .predictions_path = run->config->egress.device[0] ? NULL : run->tx_path,
+                                  .wall_s = wall_s};
+    char error[AUDIT_ERROR_CHARS];
+    int failed = 0;
+    if (audit_close(run->log, &summary.audit, error))
+        failed = cmd_error("%s", error);
+    run->log = NULL;
+    if (!failed && report_write(run->audit_path, run->report_path, error))
+        failed = cmd_error("%s", error);
+    const struct appliance_stats *stats = appliance_stats(run->appliance);
+    if ((run->opt.json ? run_summary_json : run_summary_text)(&summary, stdout))
+        failed = cmd_error("the summary could not be written: %s", strerror(errno));
+    if (stats->timed_out)
+        failed =
+            cmd_error("%s: the port fell silent after %llu of %llu frames", run->opt.capture,
+                      (unsigned long long)appliance_frames(run->appliance), (unsigned long long)run->n_frame);
+    if (stop_requested)
+        failed =
+            cmd_error("stopped by a signal after %llu of %llu frames",
+                      (unsigned long long)appliance_frames(run->appliance), (unsigned long long)run->n_frame);
+    if (run->torn[0])
+        failed = cmd_error("%s; what came before was worked off", run->torn);
+    return failed;
+}
+
+static void close_all(struct run *run)
+{
+    feeder_stop(run->feeder);
+    port_close(run->rx);
+    port_close(run->tx);
+    if (run->log)
+        audit_close(run->log, NULL, (char[AUDIT_ERROR_CHARS]){0});
+    appliance_free(run->appliance);
+    if (run->accel)
+        run->accel->ops->close(run->accel);
+    model_free(&run->model);
+    free(run->stamps_ns);
+    config_free(run->config);
+    for (size_t i = 0; i < run->opt.n_layer; i++)
+        free((void *)(uintptr_t)run->opt.layers[i].text);
+}
 
 int cmd_run(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    return cmd_error("not written yet");
+    struct run *run = calloc(1, sizeof(*run));
+    if (!run)
+        return cmd_error("out of memory");
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    int status = parse_options(argc, argv, &run->opt);
+    if (!status)
+        status = open_all(run);
+    if (!status)
+        status = run_appliance(run);
+    if (!status) {
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        status =
+            finish(run, (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9);
+    }
+    close_all(run);
+    free(run);
+    return status;
 }

@@ -1,1 +1,412 @@
-/* to be written by its owner */
+#include "config.h"
+
+#include <arpa/inet.h>
+#include <cyaml/cyaml.h>
+#include <openssl/evp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "audit.h"
+#include "intake.h"
+#include "market.h"
+
+enum { TEXT_BYTES_MAX = 1 << 20, DEPTH_MAX = 16 };
+
+/* ---- schema ---- */
+
+#define OPTIONAL CYAML_FLAG_OPTIONAL
+
+static const cyaml_strval_t trigger_names[] = {
+    {"bbo", INTAKE_ON_BBO}, {"trade", INTAKE_ON_TRADE}, {"book", INTAKE_ON_BOOK}};
+static const cyaml_strval_t accel_names[] = {{"csim", CONFIG_ACCEL_CSIM}};
+static const cyaml_strval_t clock_names[] = {{"real", CONFIG_CLOCK_REAL}, {"replay", CONFIG_CLOCK_REPLAY}};
+static const cyaml_strval_t join_names[] = {{"strict", MARKET_JOIN_STRICT}, {"settled", MARKET_JOIN_SETTLED}};
+static const cyaml_strval_t full_names[] = {{"drop", AUDIT_FULL_DROP}, {"wait", AUDIT_FULL_WAIT}};
+
+#define ENUM(key, type, member, names)                                                                       \
+    CYAML_FIELD_ENUM(key, OPTIONAL | CYAML_FLAG_STRICT, type, member, names, CYAML_ARRAY_LEN(names))
+#define STRING(key, type, member)                                                                            \
+    CYAML_FIELD_STRING_PTR(key, OPTIONAL | CYAML_FLAG_POINTER, type, member, 0, 255)
+
+static const cyaml_schema_field_t group_fields[] = {
+    STRING("group", struct config_group, group),
+    CYAML_FIELD_UINT("port", OPTIONAL, struct config_group, port),
+    CYAML_FIELD_END,
+};
+
+#define SECTION(name) CYAML_FIELD_MAPPING(#name, OPTIONAL, struct config, name, name##_fields)
+
+static const cyaml_schema_field_t feed_fields[] = {
+    CYAML_FIELD_MAPPING("a", OPTIONAL, struct config_feed, a, group_fields),
+    CYAML_FIELD_MAPPING("b", OPTIONAL, struct config_feed, b, group_fields),
+    CYAML_FIELD_UINT("gap_wait_us", OPTIONAL, struct config_feed, gap_wait_us),
+    CYAML_FIELD_BOOL("verify_checksum", OPTIONAL, struct config_feed, verify_checksum),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t join_fields[] = {
+    ENUM("policy", struct config_join, policy, join_names),
+    CYAML_FIELD_UINT("settle_ms", OPTIONAL, struct config_join, settle_ms),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t killline_fields[] = {
+    CYAML_FIELD_UINT("threshold_us", OPTIONAL, struct config_killline, threshold_us),
+    CYAML_FIELD_UINT("device_timeout_us", OPTIONAL, struct config_killline, device_timeout_us),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t replay_fields[] = {
+    CYAML_FIELD_UINT("frame_ns", OPTIONAL, struct config_replay, frame_ns),
+    CYAML_FIELD_UINT("message_ns", OPTIONAL, struct config_replay, message_ns),
+    CYAML_FIELD_UINT("features_ns", OPTIONAL, struct config_replay, features_ns),
+    CYAML_FIELD_UINT("io_ns", OPTIONAL, struct config_replay, io_ns),
+    CYAML_FIELD_UINT("publish_ns", OPTIONAL, struct config_replay, publish_ns),
+    CYAML_FIELD_UINT("kernel_mhz", OPTIONAL, struct config_replay, kernel_mhz),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t egress_fields[] = {
+    STRING("group", struct config_egress, group),
+    CYAML_FIELD_UINT("port", OPTIONAL, struct config_egress, port),
+    STRING("source", struct config_egress, source),
+    STRING("device", struct config_egress, device),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t audit_fields[] = {
+    CYAML_FIELD_UINT("ring_records", OPTIONAL, struct config_audit, ring_records),
+    ENUM("on_full", struct config_audit, on_full, full_names),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t book_fields[] = {
+    CYAML_FIELD_UINT("orders", OPTIONAL, struct config_book, orders),
+    CYAML_FIELD_UINT("levels", OPTIONAL, struct config_book, levels),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t symbol_entry = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 8)};
+static const cyaml_schema_field_t fields[] = {
+    CYAML_FIELD_SEQUENCE("symbols", OPTIONAL | CYAML_FLAG_POINTER, struct config, symbols, &symbol_entry, 0,
+                         KL_N_STREAM_MAX),
+    ENUM("trigger", struct config, trigger, trigger_names),
+    STRING("model", struct config, model),
+    ENUM("accel", struct config, accel, accel_names),
+    ENUM("clock", struct config, clock, clock_names),
+    SECTION(feed),
+    SECTION(join),
+    SECTION(killline),
+    SECTION(replay),
+    SECTION(egress),
+    SECTION(audit),
+    SECTION(book),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, fields)};
+
+struct log_text {
+    char text[CONFIG_ERROR_CHARS];
+    size_t len;
+};
+
+/* libcyaml says in some lines what is wrong and where: one sentence of them. */
+static void keep_log(cyaml_log_t level, void *ctx, const char *format, va_list args)
+{
+    struct log_text *log = ctx;
+    if (level < CYAML_LOG_ERROR || log->len >= sizeof(log->text) - 1)
+        return;
+    int n = vsnprintf(log->text + log->len, sizeof(log->text) - log->len, format, args);
+    if (n < 0)
+        return;
+    log->len += (size_t)n;
+    if (log->len >= sizeof(log->text))
+        log->len = sizeof(log->text) - 1;
+    for (char *c = log->text; *c; c++)
+        if (*c == '\n')
+            *c = ' ';
+}
+
+static struct config *load(const char *name, const char *text, size_t size, char *error)
+{
+    struct log_text log = {.len = 0};
+    cyaml_config_t cyaml = {.log_fn = keep_log,
+                            .log_ctx = &log,
+                            .mem_fn = cyaml_mem,
+                            .log_level = CYAML_LOG_ERROR,
+                            .flags = CYAML_CFG_NO_ALIAS};
+    struct config *config = NULL;
+    cyaml_err_t e =
+        cyaml_load_data((const uint8_t *)text, size, &cyaml, &schema, (cyaml_data_t **)&config, NULL);
+    if (e == CYAML_OK && config)
+        return config;
+    snprintf(error, CONFIG_ERROR_CHARS, "%.100s: %.300s (every key: host/killline.yaml)", name,
+             log.len ? log.text : cyaml_strerror(e));
+    return NULL;
+}
+
+/* ---- layers ---- */
+
+static int parse_document(const char *text, size_t size, yaml_document_t *document)
+{
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return -1;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    int ok = yaml_parser_load(&parser, document);
+    yaml_parser_delete(&parser);
+    return ok ? 0 : -1;
+}
+
+/* Copies node `from` of src into dst; 0 on failure (out of memory, too deep). */
+static int copy_node(yaml_document_t *dst, yaml_document_t *src, int from, int depth)
+{
+    yaml_node_t *node = yaml_document_get_node(src, from);
+    if (!node || depth > DEPTH_MAX)
+        return 0;
+    int id = 0;
+    switch (node->type) {
+    case YAML_SCALAR_NODE:
+        return yaml_document_add_scalar(dst, NULL, node->data.scalar.value, (int)node->data.scalar.length,
+                                        node->data.scalar.style);
+    case YAML_SEQUENCE_NODE:
+        id = yaml_document_add_sequence(dst, NULL, YAML_FLOW_SEQUENCE_STYLE);
+        for (yaml_node_item_t *i = node->data.sequence.items.start; id && i < node->data.sequence.items.top;
+             i++) {
+            int item = copy_node(dst, src, *i, depth + 1);
+            if (!item || !yaml_document_append_sequence_item(dst, id, item))
+                return 0;
+        }
+        return id;
+    case YAML_MAPPING_NODE:
+        id = yaml_document_add_mapping(dst, NULL, YAML_BLOCK_MAPPING_STYLE);
+        for (yaml_node_pair_t *p = node->data.mapping.pairs.start; id && p < node->data.mapping.pairs.top;
+             p++) {
+            int key = copy_node(dst, src, p->key, depth + 1),
+                value = copy_node(dst, src, p->value, depth + 1);
+            if (!key || !value || !yaml_document_append_mapping_pair(dst, id, key, value))
+                return 0;
+        }
+        return id;
+    default:
+        return 0;
+    }
+}
+
+static int same_scalar(const yaml_node_t *a, const yaml_node_t *b)
+{
+    return a->type == YAML_SCALAR_NODE && b->type == YAML_SCALAR_NODE &&
+           a->data.scalar.length == b->data.scalar.length &&
+           !memcmp(a->data.scalar.value, b->data.scalar.value, a->data.scalar.length);
+}
+
+/* Puts every pair of src's mapping `from` into dst's mapping `to`; mappings merge, the rest replaces. */
+static int merge_mapping(yaml_document_t *dst, int to, yaml_document_t *src, int from, int depth)
+{
+    if (depth > DEPTH_MAX)
+        return -1;
+    /* Node addresses move when dst grows: nodes are looked up again by number. */
+    size_t n_src = (size_t)(yaml_document_get_node(src, from)->data.mapping.pairs.top -
+                            yaml_document_get_node(src, from)->data.mapping.pairs.start);
+    for (size_t s = 0; s < n_src; s++) {
+        yaml_node_pair_t pair = yaml_document_get_node(src, from)->data.mapping.pairs.start[s];
+        yaml_node_t *src_key = yaml_document_get_node(src, pair.key);
+        yaml_node_t *target = yaml_document_get_node(dst, to);
+        size_t n_dst = (size_t)(target->data.mapping.pairs.top - target->data.mapping.pairs.start), d;
+        for (d = 0; d < n_dst; d++)
+            if (same_scalar(yaml_document_get_node(dst, target->data.mapping.pairs.start[d].key), src_key))
+                break;
+        if (d < n_dst) {
+            int old = target->data.mapping.pairs.start[d].value;
+            if (yaml_document_get_node(dst, old)->type == YAML_MAPPING_NODE &&
+                yaml_document_get_node(src, pair.value)->type == YAML_MAPPING_NODE) {
+                if (merge_mapping(dst, old, src, pair.value, depth + 1))
+                    return -1;
+                continue;
+            }
+            int value = copy_node(dst, src, pair.value, depth);
+            if (!value)
+                return -1;
+            yaml_document_get_node(dst, to)->data.mapping.pairs.start[d].value = value;
+        } else {
+            int key = copy_node(dst, src, pair.key, depth), value = copy_node(dst, src, pair.value, depth);
+            if (!key || !value || !yaml_document_append_mapping_pair(dst, to, key, value))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Merged YAML text of base under layer, malloc'd; NULL on failure. */
+static char *merge_text(const char *base, size_t base_size, const struct config_layer *layer, size_t *size)
+{
+    yaml_document_t dst, src;
+    if (parse_document(base, base_size, &dst))
+        return NULL;
+    if (parse_document(layer->text, layer->size_bytes, &src)) {
+        yaml_document_delete(&dst);
+        return NULL;
+    }
+    char *text = NULL;
+    yaml_node_t *root = yaml_document_get_root_node(&src);
+    if (root && root->type == YAML_MAPPING_NODE && !merge_mapping(&dst, 1, &src, 1, 0)) {
+        yaml_emitter_t emitter;
+        text = malloc(TEXT_BYTES_MAX);
+        if (text && yaml_emitter_initialize(&emitter)) {
+            yaml_emitter_set_output_string(&emitter, (unsigned char *)text, TEXT_BYTES_MAX, size);
+            int ok = yaml_emitter_open(&emitter) && yaml_emitter_dump(&emitter, &dst) &&
+                     yaml_emitter_close(&emitter);
+            yaml_emitter_delete(&emitter);
+            yaml_document_delete(&src);
+            if (!ok) {
+                free(text);
+                text = NULL;
+            }
+            return text; /* the dump has deleted dst */
+        }
+        free(text);
+        text = NULL;
+    }
+    yaml_document_delete(&src);
+    yaml_document_delete(&dst);
+    return text;
+}
+
+/* ---- values ---- */
+
+int config_parse_ip(const char *text, uint32_t *ip)
+{
+    struct in_addr address;
+    if (!text[0]) {
+        *ip = 0;
+        return 0;
+    }
+    if (inet_pton(AF_INET, text, &address) != 1)
+        return -1;
+    *ip = ntohl(address.s_addr);
+    return 0;
+}
+
+static int check(const struct config *c, char *error)
+{
+    uint32_t ip;
+    const struct {
+        const char *key, *text;
+    } ips[] = {{"feed.a.group", c->feed.a.group},
+               {"feed.b.group", c->feed.b.group},
+               {"egress.group", c->egress.group},
+               {"egress.source", c->egress.source}};
+    for (size_t i = 0; i < sizeof(ips) / sizeof(ips[0]); i++)
+        if (config_parse_ip(ips[i].text, &ip)) {
+            snprintf(error, CONFIG_ERROR_CHARS, "%s: '%.40s' is no IPv4 address (like 233.54.12.111)",
+                     ips[i].key, ips[i].text);
+            return -1;
+        }
+    const struct {
+        const char *key;
+        uint32_t value, min, max;
+    } ranges[] = {
+        {"killline.threshold_us", c->killline.threshold_us, 1, CONFIG_THRESHOLD_US_MAX},
+        {"killline.device_timeout_us", c->killline.device_timeout_us, 1, 1000000},
+        {"feed.gap_wait_us", c->feed.gap_wait_us, 0, 10000000},
+        {"join.settle_ms", c->join.settle_ms, 0, 3600000},
+        {"replay.frame_ns", c->replay.frame_ns, 0, 1000000},
+        {"replay.message_ns", c->replay.message_ns, 0, 1000000},
+        {"replay.features_ns", c->replay.features_ns, 0, 1000000},
+        {"replay.io_ns", c->replay.io_ns, 0, 1000000},
+        {"replay.publish_ns", c->replay.publish_ns, 0, 1000000},
+        {"replay.kernel_mhz", c->replay.kernel_mhz, 1, 2000},
+        {"audit.ring_records", c->audit.ring_records, 2, 1 << 24},
+        {"book.orders", c->book.orders, 1000, 200000000},
+        {"book.levels", c->book.levels, 1000, 100000000},
+        {"egress.port", c->egress.port, 1, 65535},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max) {
+            snprintf(error, CONFIG_ERROR_CHARS, "%s: %u is not within %u..%u", ranges[i].key, ranges[i].value,
+                     ranges[i].min, ranges[i].max);
+            return -1;
+        }
+    if (c->audit.ring_records & (c->audit.ring_records - 1)) {
+        snprintf(error, CONFIG_ERROR_CHARS, "audit.ring_records: %u is not a power of two",
+                 c->audit.ring_records);
+        return -1;
+    }
+    return 0;
+}
+
+struct config *config_parse(const struct config_layer *layers, size_t n_layer,
+                            uint8_t sha256[CONFIG_SHA256_BYTES], char error[CONFIG_ERROR_CHARS])
+{
+    /* Merged with nothing, the defaults come out in the emitter's form, as every merge does: equal settings
+     * have equal text, whatever layers they came from. */
+    static const struct config_layer nothing = {"", "{}", 2};
+    size_t size = 0;
+    char *text = merge_text(config_default_yaml, config_default_yaml_bytes, &nothing, &size);
+    if (!text) {
+        snprintf(error, CONFIG_ERROR_CHARS, "out of memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < n_layer; i++) {
+        /* Alone first: here its own lines and keys can be named. */
+        struct config *alone = NULL;
+        if (layers[i].size_bytes > TEXT_BYTES_MAX / 4)
+            snprintf(error, CONFIG_ERROR_CHARS, "%.100s: %zu bytes are no configuration (limit %d)",
+                     layers[i].name, layers[i].size_bytes, TEXT_BYTES_MAX / 4);
+        else
+            alone = load(layers[i].name, layers[i].text, layers[i].size_bytes, error);
+        if (!alone) {
+            free(text);
+            return NULL;
+        }
+        config_free(alone);
+        char *merged = merge_text(text, size, &layers[i], &size);
+        free(text);
+        text = merged;
+        if (!text) {
+            snprintf(error, CONFIG_ERROR_CHARS, "%.100s: cannot be merged over the defaults", layers[i].name);
+            return NULL;
+        }
+    }
+    struct config *config = load("configuration", text, size, error);
+    if (config)
+        EVP_Digest(text, size, sha256, NULL, EVP_sha256(), NULL);
+    free(text);
+    if (config && check(config, error)) {
+        config_free(config);
+        return NULL;
+    }
+    return config;
+}
+
+void config_free(struct config *config)
+{
+    static const cyaml_config_t cyaml = {.mem_fn = cyaml_mem, .flags = CYAML_CFG_NO_ALIAS};
+    cyaml_free(&cyaml, &schema, config, 0);
+}
+
+char *config_set_text(const char *assignment)
+{
+    const char *equals = strchr(assignment, '=');
+    if (!equals || equals == assignment)
+        return NULL;
+    size_t n_dot = 0, key_len = (size_t)(equals - assignment);
+    for (size_t i = 0; i < key_len; i++) {
+        char c = assignment[i];
+        if (c == '.')
+            n_dot++;
+        else if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'))
+            return NULL;
+    }
+    const char *value = equals + 1;
+    char *text = malloc(strlen(assignment) + 4 * (n_dot + 1) + 4), *out = text;
+    if (!text)
+        return NULL;
+    *out++ = '{';
+    for (size_t i = 0; i < key_len; i++)
+        if (assignment[i] == '.')
+            out = stpcpy(out, ": {");
+        else
+            *out++ = assignment[i];
+    out = stpcpy(stpcpy(out, ": "), *value ? value : "\"\"");
+    for (size_t i = 0; i <= n_dot; i++)
+        *out++ = '}';
+    *out = '\0';
+    return text;
+}

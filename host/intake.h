@@ -1,6 +1,6 @@
-/* From a frame to ticks: headers, line A or B, MoldUDP64 sequence, market, and which subscribed symbols now want a
- * prediction. The one piece that the appliance, killline features and killline book share, so that a model sees
- * in training what it sees in production.
+/* From a frame to ticks: headers, line A or B, MoldUDP64 sequence, market, and which subscribed symbols now
+ * want a prediction. The one piece that the appliance, killline features and killline book share, so that a
+ * model sees in training what it sees in production.
  *
  * A tick is due when a subscribed symbol's trigger has fired by the last message delivered out of one packet:
  * messages of one packet are one exchange event, and a book in the middle of it is nobody's price.
@@ -18,13 +18,13 @@
 
 enum intake_trigger { INTAKE_ON_BBO = 0, INTAKE_ON_TRADE = 1, INTAKE_ON_BOOK = 2 };
 
-struct intake_group { /* 0: any */
-    uint32_t ip;   /* host order */
+struct intake_group { /* multicast group and UDP port of one line; 0: any */
+    uint32_t ip;      /* host order */
     uint16_t port;
 };
 
 struct intake_config {
-    struct intake_group line[MOLD_N_LINE]; /* both any: everything that is UDP is line A */
+    struct intake_group line[MOLD_N_LINE]; /* neither set: the first group seen is A, the second B */
     int verify_checksum;
     uint64_t gap_wait; /* in arrival time units */
     enum intake_trigger trigger;

@@ -1,7 +1,8 @@
 /* The kill line: is this prediction still worth anything? Cycles in, verdict out.
  *
  * Depends on nothing but integers. Two checks: before submit, a tick that cannot make it any more never costs
- * accelerator time; after completion, as the last thing before the send, age <= threshold or it is dropped. */
+ * accelerator time; after completion, as the last thing before the send, age <= threshold or it is dropped.
+ */
 #ifndef KILLLINE_H
 #define KILLLINE_H
 
@@ -14,8 +15,9 @@ enum verdict {
     VERDICT_SUPERSEDED = 3,      /* a newer tick of the same symbol was already waiting */
     VERDICT_BOOK_UNRELIABLE = 4, /* after a gap or a mid-session join, until the join policy is met */
     VERDICT_WARMING_UP = 5,      /* the stream has seen fewer ticks than the model needs */
-    VERDICT_DEVICE_ERROR = 6,    /* the accelerator answered with an error, or not in time */
-    VERDICT_HALTED = 7,          /* the appliance is halted, or the symbol is not trading */
+    VERDICT_DEVICE_ERROR =
+        6,              /* the accelerator failed or was silent too long, or the send port took nothing */
+    VERDICT_HALTED = 7, /* the appliance is halted, or the symbol is not trading */
     VERDICT_COUNT = 8,
 };
 

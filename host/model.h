@@ -1,8 +1,10 @@
-/* Model package (.klm): the kernel's image, the normalisation, the labels and where they came from, in one file.
+/* Model package (.klm): the kernel's image, the normalisation, the labels and where they came from, in one
+ * file.
  *
- * Layout, little-endian: struct model_file_header, manifest (UTF-8 JSON, for people and tools: provenance,
- * feature names, labels, accuracy), struct model_feature[n_in], kernel image. SHA-256 over everything behind the
- * header's sha256 field. Anything inconsistent is refused with the reason; nothing is repaired. */
+ * Layout, little-endian, every part padded with zeros to 8 bytes: struct model_file_header, manifest (UTF-8
+ * JSON object, for people and tools: provenance, feature names, accuracy; at least one zero behind it),
+ * struct model_feature[n_feature], kernel image. Anything inconsistent is refused with the reason; nothing is
+ * repaired. Cold code: any thread, allocates. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -11,7 +13,32 @@
 
 #include "../hls/kl_abi.h"
 
-enum { MODEL_SHA256_BYTES = 32, MODEL_ERROR_CHARS = 256, MODEL_VERSION = 1 };
+enum {
+    MODEL_SHA256_BYTES = 32,
+    MODEL_ERROR_CHARS = 512,
+    MODEL_VERSION = 1,
+    MODEL_MAGIC = 0x464d4c4b, /* "KLMF" */
+    MODEL_CLASS_NAME_CHARS = 16,
+    MODEL_FILE_BYTES_MAX = 16 << 20,    /* the largest image of these limits has 2.8 MB */
+    MODEL_MANIFEST_BYTES_MAX = 1 << 20, /* without the zeros behind it */
+};
+
+struct model_file_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t pad0;
+    uint8_t sha256[MODEL_SHA256_BYTES]; /* of everything behind this field to the end of the file */
+    uint64_t file_bytes;
+    uint32_t manifest_bytes;
+    uint32_t image_bytes;
+    uint32_t feature_schema;
+    uint32_t horizon_events;
+    uint32_t warmup_ticks;
+    uint32_t n_feature;
+    char class_name[KL_N_CLASS_MAX][MODEL_CLASS_NAME_CHARS];
+};
+static_assert(sizeof(struct model_file_header) == 200, "no padding, parts stay on 8 bytes");
+static_assert(offsetof(struct model_file_header, file_bytes) == 40, "what the SHA-256 covers starts here");
 
 /* x = clamp((raw - mean) * scale); computed in float, in this order. */
 struct model_feature {
@@ -20,24 +47,32 @@ struct model_feature {
 };
 
 struct model {
-    uint32_t feature_schema; /* FEATURES_SCHEMA of features.h that it was trained on */
-    uint32_t horizon_events; /* of the label */
+    uint32_t feature_schema; /* FEATURES_SCHEMA of features.h that it was trained on: the caller compares */
+    uint32_t horizon_events; /* of the label; > 0 */
     uint32_t warmup_ticks;   /* ticks of a stream before its first prediction counts */
     uint32_t n_feature;
     struct model_feature feature[KL_N_IN_MAX];
-    char class_name[KL_N_CLASS_MAX][16]; /* "down", "flat", "up" */
-    const struct kl_image_header *image; /* image->size_bytes bytes */
-    const char *manifest; /* JSON, NUL-terminated */
-    uint8_t sha256[MODEL_SHA256_BYTES]; /* of the whole file */
-    void *buffer; /* owns image and manifest */
+    char class_name[KL_N_CLASS_MAX][MODEL_CLASS_NAME_CHARS]; /* "down", "flat", "up"; zeros behind */
+    const struct kl_image_header *image;                     /* image->size_bytes bytes, 8-byte aligned */
+    const char *manifest;                                    /* JSON, NUL-terminated */
+    uint8_t sha256[MODEL_SHA256_BYTES];                      /* of the whole file */
+    void *buffer;                                            /* owns image and manifest */
 };
 
-/* Reads and checks a package. 0, or -1 with a message (file, what, offset, remedy) in error. */
+/* Reads and checks a package, the accumulator proofs of its image included. 0, or -1 with a message (file,
+ * what, offset, remedy) in error; *out is written on success only and then freed with model_free. */
 int model_load(const char *path, struct model *out, char error[MODEL_ERROR_CHARS]);
 /* The same from memory (fuzzing, tests); data is copied. name stands in messages. */
 int model_parse(const char *name, const void *data, size_t size_bytes, struct model *out,
                 char error[MODEL_ERROR_CHARS]);
 void model_free(struct model *model);
+
+/* The bytes of a package. features etc. as in struct model (image, manifest given; sha256 and buffer
+ * ignored). *data: malloc'd, the caller frees it. 0, or -1 with the reason. */
+int model_serialise(const struct model *model, void **data, size_t *size_bytes,
+                    char error[MODEL_ERROR_CHARS]);
+/* The same into a file, replaced in one step: a reader sees the old file or the whole new one. */
+int model_write(const char *path, const struct model *model, char error[MODEL_ERROR_CHARS]);
 
 /* FP32 weights of a network in PyTorch's terms, before quantisation. Rows gate-major i, f, g, o as in
  * torch.nn.LSTM; biases already added (b_ih + b_hh). */
@@ -50,13 +85,18 @@ struct model_weights {
     float *head_w;               /* [n_class][H of the last layer] */
     float *head_bias;            /* [n_class] */
 };
+/* Frees the arrays; the structure may be zero or partly filled. */
+void model_weights_free(struct model_weights *weights);
 
-/* Quantises by the number contract and lays out a kernel image: chooses the grids, proves the accumulator bounds
- * row by row, refuses what does not fit with layer, row and numbers. *image: malloc'd, the caller frees it. */
+/* Quantises by the number contract and lays out a kernel image: chooses the grids, proves the accumulator
+ * bounds row by row, refuses what does not fit with layer, row and numbers. *image: malloc'd, the caller
+ * frees it. */
 int model_quantise(const struct model_weights *weights, struct kl_image_header **image,
                    char error[MODEL_ERROR_CHARS]);
 
-/* Writes a package. features etc. as in struct model (image, manifest given; sha256 and buffer ignored). */
-int model_write(const char *path, const struct model *model, char error[MODEL_ERROR_CHARS]);
+/* Checks an image of size_bytes bytes, 8-byte aligned, as if it came from an enemy: header, shape, size,
+ * hash, padding, grids, and for every row the proofs that no accumulator of the kernel can overflow for any
+ * input. 0, or -1 with the reason. */
+int model_image_check(const void *image, size_t size_bytes, char error[MODEL_ERROR_CHARS]);
 
 #endif

@@ -1,7 +1,8 @@
 /* Bounded single-producer single-consumer ring of fixed-size records, lock-free, wait-free on both sides.
  *
  * Capacity is a power of two. Producer and consumer indexes lie on separate cache lines, each beside a cached
- * copy of the peer's, so that an uncontended push or pop touches one shared line only when the cache runs out. */
+ * copy of the peer's, so that an uncontended push or pop touches one shared line only when the cache runs
+ * out. */
 #ifndef SPSC_RING_H
 #define SPSC_RING_H
 

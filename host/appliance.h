@@ -1,0 +1,74 @@
+/* The poll loop: packets in, verdicts out. One thread runs it to completion and owns everything up to the
+ * send: intake, features, accelerator, kill line, egress. No lock, allocation, system call or log line in it;
+ * what it has to say goes through the audit ring and the counters below.
+ *
+ * Two clocks. Real: the TSC. Replay: a discrete-event run with one server; a frame arrives at its capture
+ * stamp, waits until the server is free, and every piece of work takes its configured time (the accelerator
+ * its modelled cycles). Ages, queueing and verdicts are then exact functions of capture, model and
+ * configuration. */
+#ifndef APPLIANCE_H
+#define APPLIANCE_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "../net/port.h"
+#include "accel.h"
+#include "audit.h"
+#include "clock.h"
+#include "config.h"
+#include "histogram.h"
+#include "intake.h"
+#include "killline.h"
+#include "model.h"
+
+struct appliance_config {
+    const struct config *config;
+    const struct model *model; /* in slot 0 */
+    struct accel *accel;       /* model loaded */
+    struct audit_log *log;
+    struct port *rx, *tx;
+    struct clock_calibration clock; /* real clock */
+    const uint64_t *stamps_ns;      /* of every frame that will come, not going backwards (replay clock) */
+    uint64_t n_frame;               /* frames that will come: the loop ends after them */
+    uint64_t idle_limit_cycles;     /* TSC; a receive port silent for that long ends the loop; 0: never */
+    const volatile sig_atomic_t *stop;
+};
+
+enum appliance_stage {                   /* of one prediction that was inferred */
+                       STAGE_DECODE = 0, /* packet arrival -> message decoded, in sequence and in the book;
+                                            queueing included */
+                       STAGE_FEATURES,   /* -> request submitted */
+                       STAGE_INFERENCE,  /* -> answer there */
+                       STAGE_PUBLISH,    /* -> datagram built, last check */
+                       STAGE_TOTAL,      /* arrival -> last check */
+                       STAGE_COUNT,
+};
+const char *appliance_stage_name(enum appliance_stage stage);
+
+struct appliance_stats {
+    uint64_t predictions;
+    uint64_t verdicts[VERDICT_COUNT];
+    struct histogram stage_ns[STAGE_COUNT];
+    struct histogram published_age_ns;
+    struct histogram kernel_cycles, prepare_cycles; /* kernel clock */
+    uint64_t device_errors, egress_errors, records_lost;
+    uint64_t clock_steps; /* stamps that went backwards (replay) */
+    int timed_out;        /* the receive port fell silent before n_frame */
+};
+
+struct appliance;
+
+/* NULL with a message in error: out of memory, or the accelerator does not answer its first request. */
+struct appliance *appliance_create(const struct appliance_config *config, char error[AUDIT_ERROR_CHARS]);
+/* The poll loop, until every frame has come, *stop is set or the port falls silent. */
+void appliance_run(struct appliance *appliance);
+/* Frames worked off so far; any thread. */
+uint64_t appliance_frames(const struct appliance *appliance);
+/* After appliance_run. */
+const struct appliance_stats *appliance_stats(const struct appliance *appliance);
+const struct intake *appliance_intake(const struct appliance *appliance);
+void appliance_free(struct appliance *appliance);
+
+#endif

@@ -1,0 +1,81 @@
+/* Configuration: built-in defaults (host/killline.yaml, embedded), one YAML file over them, --set over both.
+ *
+ * The schema is libcyaml's; unknown keys, wrong types and values out of range are refused with file, line or
+ * key, and what would be right. Cold code. */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CONFIG_ERROR_CHARS = 512, CONFIG_SHA256_BYTES = 32, CONFIG_THRESHOLD_US_MAX = 999 };
+
+enum config_clock { CONFIG_CLOCK_REAL = 0, CONFIG_CLOCK_REPLAY = 1 };
+enum config_accel { CONFIG_ACCEL_CSIM = 0 };
+
+struct config_group {
+    char *group; /* dotted quad, or "" */
+    uint16_t port;
+};
+
+struct config {
+    char **symbols;
+    unsigned symbols_count;
+    int trigger; /* enum intake_trigger */
+    char *model;
+    int accel; /* enum config_accel */
+    int clock; /* enum config_clock */
+    struct config_feed {
+        struct config_group a, b;
+        uint32_t gap_wait_us;
+        bool verify_checksum;
+    } feed;
+    struct config_join {
+        int policy; /* enum market_join */
+        uint32_t settle_ms;
+    } join;
+    struct config_killline {
+        uint32_t threshold_us, device_timeout_us;
+    } killline;
+    struct config_replay {
+        uint32_t frame_ns, message_ns, features_ns, io_ns, publish_ns, kernel_mhz;
+    } replay;
+    struct config_egress {
+        char *group;
+        uint16_t port;
+        char *source, *device;
+    } egress;
+    struct config_audit {
+        uint32_t ring_records;
+        int on_full; /* enum audit_full */
+    } audit;
+    struct config_book {
+        uint32_t orders, levels;
+    } book;
+};
+
+/* One layer of YAML text; name stands in messages ("killline.yaml", "--set a.b=c"). */
+struct config_layer {
+    const char *name;
+    const char *text;
+    size_t size_bytes;
+};
+
+/* Merges the layers over the defaults, later ones win. sha256: of the merged text, for the audit header. NULL
+ * with a message in error. Free with config_free. */
+struct config *config_parse(const struct config_layer *layers, size_t n_layer,
+                            uint8_t sha256[CONFIG_SHA256_BYTES], char error[CONFIG_ERROR_CHARS]);
+void config_free(struct config *config);
+
+/* "a.b=value" as a YAML layer "{a: {b: value}}" in a malloc'd string; NULL: not of this form. */
+char *config_set_text(const char *assignment);
+
+/* Dotted quad to host order; 0 for "". Returns 0, or -1. */
+int config_parse_ip(const char *text, uint32_t *ip);
+
+/* The documented defaults. */
+extern const char config_default_yaml[];
+extern const size_t config_default_yaml_bytes;
+
+#endif

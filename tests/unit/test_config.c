@@ -1,0 +1,189 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "host/audit.h"
+#include "host/config.h"
+#include "host/intake.h"
+
+static char error[CONFIG_ERROR_CHARS];
+static uint8_t sha256[CONFIG_SHA256_BYTES];
+
+static struct config *parse(const char *first, const char *second)
+{
+    struct config_layer layers[2] = {{"first.yaml", first, first ? strlen(first) : 0},
+                                     {"second.yaml", second, second ? strlen(second) : 0}};
+    error[0] = '\0';
+    return config_parse(layers, first ? second ? 2 : 1 : 0, sha256, error);
+}
+
+static void refused(const char *text, const char *because)
+{
+    struct config *c = parse(text, NULL);
+    if (c || !strstr(error, because))
+        print_error("%s: expected '%s' in '%s'\n", text, because, error);
+    assert_null(c);
+    assert_non_null(strstr(error, because));
+}
+
+static void defaults_are_the_documented_file(void **state)
+{
+    (void)state;
+    struct config *c = parse(NULL, NULL);
+    assert_non_null(c);
+    assert_int_equal(c->symbols_count, 0);
+    assert_int_equal(c->clock, CONFIG_CLOCK_REPLAY);
+    assert_int_equal(c->killline.threshold_us, 100);
+    assert_int_equal(c->trigger, INTAKE_ON_BBO);
+    assert_int_equal(c->join.policy, MARKET_JOIN_SETTLED);
+    assert_true(c->feed.verify_checksum);
+    assert_string_equal(c->feed.a.group, "");
+    assert_int_equal(c->egress.port, 31075);
+    assert_int_equal(c->audit.on_full, AUDIT_FULL_DROP);
+    config_free(c);
+    /* The defaults written out are a valid file and change nothing. */
+    uint8_t before[CONFIG_SHA256_BYTES];
+    memcpy(before, sha256, sizeof(before));
+    c = parse(config_default_yaml, NULL);
+    assert_non_null(c);
+    assert_memory_equal(sha256, before, sizeof(before));
+    config_free(c);
+}
+
+static void later_layers_win_key_by_key(void **state)
+{
+    (void)state;
+    struct config *c = parse("killline: {threshold_us: 50, device_timeout_us: 77}\nsymbols: [AAPL, BRK.A]\n"
+                             "feed: {a: {group: 233.54.12.111, port: 26477}}\n",
+                             "killline:\n  threshold_us: 60\nclock: real\nsymbols: [MSFT]\n");
+    assert_non_null(c);
+    assert_int_equal(c->killline.threshold_us, 60);
+    assert_int_equal(c->killline.device_timeout_us, 77);
+    assert_int_equal(c->clock, CONFIG_CLOCK_REAL);
+    assert_int_equal(c->symbols_count, 1);
+    assert_string_equal(c->symbols[0], "MSFT");
+    assert_string_equal(c->feed.a.group, "233.54.12.111");
+    assert_int_equal(c->feed.a.port, 26477);
+    assert_int_equal(c->feed.b.port, 0);
+    config_free(c);
+}
+
+static void hash_tells_configurations_apart(void **state)
+{
+    (void)state;
+    uint8_t a[CONFIG_SHA256_BYTES], b[CONFIG_SHA256_BYTES];
+    config_free(parse("killline: {threshold_us: 50}", NULL));
+    memcpy(a, sha256, sizeof(a));
+    config_free(parse("killline: {threshold_us: 51}", NULL));
+    memcpy(b, sha256, sizeof(b));
+    assert_memory_not_equal(a, b, sizeof(a));
+    config_free(parse("killline: {threshold_us: 51}", "killline: {threshold_us: 50}"));
+    assert_memory_equal(a, sha256, sizeof(a));
+}
+
+static void the_kill_line_stays_below_a_millisecond(void **state)
+{
+    (void)state;
+    config_free(parse("killline: {threshold_us: 999}", NULL));
+    assert_string_equal(error, "");
+    refused("killline: {threshold_us: 1000}", "killline.threshold_us: 1000 is not within 1..999");
+    refused("killline: {threshold_us: 0}", "killline.threshold_us");
+}
+
+static void errors_name_file_line_and_key(void **state)
+{
+    (void)state;
+    refused("killline:\n  treshold_us: 5\n", "first.yaml");
+    refused("killline:\n  treshold_us: 5\n", "treshold_us");
+    refused("killline:\n  treshold_us: 5\n", "line: 2");
+    refused("clock: sundial\n", "sundial");
+    refused("killline: 5\n", "killline");
+    refused("killline: {threshold_us: fast}\n", "threshold_us");
+    refused("killline: {threshold_us: -1}\n", "threshold_us");
+    refused("killline: {threshold_us: 4294967296}\n", "threshold_us");
+    refused("feed: {a: {port: 65536}}\n", "port");
+    refused("feed: {a: {group: 300.1.2.3}}\n", "feed.a.group");
+    refused("feed: {b: {group: localhost}}\n", "feed.b.group");
+    refused("symbols: [TOOLONGNAME]\n", "TOOLONGNAME");
+    refused("audit: {ring_records: 1000}\n", "power of two");
+    refused("book: {orders: 1}\n", "book.orders");
+    refused("- a\n- b\n", "first.yaml");
+    refused("a: [1, 2\n", "first.yaml");
+    refused("\x01\x02\xff", "first.yaml");
+    refused("", "first.yaml");
+    refused("a: &x 1\nb: *x\n", "first.yaml");
+}
+
+static void too_many_symbols_are_refused(void **state)
+{
+    (void)state;
+    char text[4096] = "symbols: [";
+    for (int i = 0; i < KL_N_STREAM_MAX; i++)
+        sprintf(text + strlen(text), "S%d,", i);
+    strcat(text, "]");
+    struct config *c = parse(text, NULL);
+    assert_non_null(c);
+    assert_int_equal(c->symbols_count, KL_N_STREAM_MAX);
+    config_free(c);
+    text[strlen(text) - 1] = '\0';
+    strcat(text, "ONEMORE]");
+    refused(text, "first.yaml");
+}
+
+static void set_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out;
+    } cases[] = {{"killline.threshold_us=50", "{killline: {threshold_us: 50}}"},
+                 {"clock=real", "{clock: real}"},
+                 {"feed.a.group=1.2.3.4", "{feed: {a: {group: 1.2.3.4}}}"},
+                 {"model=", "{model: \"\"}"},
+                 {"model=a=b", "{model: a=b}"},
+                 {"=5", NULL},
+                 {"clock", NULL},
+                 {"Clock=real", NULL},
+                 {"a b=5", NULL},
+                 {"a}=5", NULL}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *text = config_set_text(cases[i].in);
+        if (cases[i].out)
+            assert_string_equal(text, cases[i].out);
+        else
+            assert_null(text);
+        free(text);
+    }
+}
+
+static void addresses(void **state)
+{
+    (void)state;
+    uint32_t ip = 1;
+    assert_int_equal(config_parse_ip("", &ip), 0);
+    assert_int_equal(ip, 0);
+    assert_int_equal(config_parse_ip("233.54.12.111", &ip), 0);
+    assert_true(ip == 0xe9360c6f);
+    assert_int_equal(config_parse_ip("233.54.12", &ip), -1);
+    assert_int_equal(config_parse_ip("233.54.12.111 ", &ip), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_the_documented_file),
+        cmocka_unit_test(later_layers_win_key_by_key),
+        cmocka_unit_test(hash_tells_configurations_apart),
+        cmocka_unit_test(the_kill_line_stays_below_a_millisecond),
+        cmocka_unit_test(errors_name_file_line_and_key),
+        cmocka_unit_test(too_many_symbols_are_refused),
+        cmocka_unit_test(set_text),
+        cmocka_unit_test(addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
