@@ -9,7 +9,6 @@
 
 enum {
     SLOT = 0,
-    EXPECT_SHIFT = 3, /* running mean of the inference time over about 2^3 answers */
     FRAME_BYTES = PACKET_HEADERS_MAX + WIRE_BYTES,
     EGRESS_SRC_PORT = 31075,
 };
@@ -25,7 +24,7 @@ struct appliance {
     int replay;
     uint64_t now_ns;             /* replay: when the one server is free */
     uint64_t threshold, timeout; /* in the run's clock: TSC cycles, or ns */
-    uint64_t expected;           /* running mean of submit -> last check */
+    uint64_t expected;           /* submit -> last check, killline_expect */
     double to_ns;                /* clock units to ns */
     uint32_t egress_ip, egress_source;
     uint32_t request_seq;
@@ -188,8 +187,10 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
 
     uint64_t submitted = now(a), age = age_at(tick, submitted, r);
     r->expected_cycles = a->expected;
-    if (!killline_can_make(age, a->expected, a->threshold))
+    if (!killline_can_make(age, a->expected, a->threshold)) {
+        a->expected = killline_expect_unproved(a->expected, a->threshold);
         return VERDICT_EXPECTED_LATE;
+    }
     r->submitted = submitted;
     uint64_t left_ns = (uint64_t)((double)(a->threshold - age) * a->to_ns);
     if (call_accel(a, KL_OP_STEP, tick->stream,
@@ -274,8 +275,7 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
     a->stats.verdicts[verdict]++;
     if (r->flags & AUDIT_FLAG_INFERRED) {
         record_stages(a, r);
-        int64_t error = (int64_t)(r->decided - r->submitted) - (int64_t)a->expected;
-        a->expected = (uint64_t)((int64_t)a->expected + (error >> EXPECT_SHIFT));
+        a->expected = killline_expect(a->expected, r->decided - r->submitted);
     }
     if (verdict == VERDICT_PUBLISHED)
         histogram_record(&a->stats.published_age_ns, (uint64_t)((double)r->age_cycles * a->to_ns + 0.5));

@@ -91,8 +91,8 @@ const char *audit_header_check(const struct audit_header *h)
 
 static const char *prediction_check(const struct audit_prediction *p)
 {
-    const unsigned flags_known = AUDIT_FLAG_AGE_CLAMPED | AUDIT_FLAG_KERNEL_LATE | AUDIT_FLAG_INFERRED |
-                                 AUDIT_FLAG_EGRESS_FAILED;
+    const unsigned flags_known =
+        AUDIT_FLAG_AGE_CLAMPED | AUDIT_FLAG_KERNEL_LATE | AUDIT_FLAG_INFERRED | AUDIT_FLAG_EGRESS_FAILED;
     if (p->verdict >= VERDICT_COUNT)
         return "verdict is out of range";
     if (p->slot >= KL_N_SLOT)

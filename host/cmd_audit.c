@@ -311,9 +311,10 @@ static void prediction_json(const struct audit_header *h, const struct audit_rec
     json_stage(h, "inference_ns", p->submitted, p->completed);
     json_stage(h, "decide_ns", p->completed, p->completed ? p->decided : 0);
     printf(",\"kernel_cycles\":%u,\"prepare_cycles\":%u,\"flags\":{\"age_clamped\":%s,\"kernel_late\":%s,"
-           "\"inferred\":%s}",
+           "\"inferred\":%s,\"egress_failed\":%s}",
            p->kernel_cycles, p->prepare_cycles, p->flags & AUDIT_FLAG_AGE_CLAMPED ? "true" : "false",
-           p->flags & AUDIT_FLAG_KERNEL_LATE ? "true" : "false", inferred ? "true" : "false");
+           p->flags & AUDIT_FLAG_KERNEL_LATE ? "true" : "false", inferred ? "true" : "false",
+           p->flags & AUDIT_FLAG_EGRESS_FAILED ? "true" : "false");
     printf(",\"class\":%u,", p->cls);
     json_string("class_name", h->class_name[p->cls], sizeof(h->class_name[0]));
     printf(",\"logit_frac\":%u,\"logits_raw\":[", p->logit_frac);

@@ -58,8 +58,7 @@ static double log2_1p(double x)
         exponent++;
     }
     double s = (m - 1.0) / (m + 1.0), s2 = s * s;
-    double p = 1.0 / 13;
-    p = p * s2 + 1.0 / 11;
+    double p = 1.0 / 11; /* what is left out is below 3e-11 */
     p = p * s2 + 1.0 / 9;
     p = p * s2 + 1.0 / 7;
     p = p * s2 + 1.0 / 5;
@@ -73,15 +72,22 @@ static double slog(double x)
     return x < 0 ? -log2_1p(-x) : log2_1p(x);
 }
 
-/* 2^-x, x >= 0: whole part into the exponent, Taylor's series for the rest. */
+/* 2^-x, x >= 0: the nearest whole number into the exponent, the exponential's series for the rest. */
 static double exp2_neg(double x)
 {
     if (x >= 64)
         return 0;
-    int whole = (int)x;
-    double t = (x - whole) * LN_2, p = 1.0;
-    for (int k = 12; k > 0; k--)
-        p = 1.0 - p * t / k;
+    int whole = (int)(x + 0.5);
+    double t = (whole - x) * LN_2; /* within +-0.35 */
+    double p = 1.0 / 40320;        /* what is left out is below 3e-10 */
+    p = p * t + 1.0 / 5040;
+    p = p * t + 1.0 / 720;
+    p = p * t + 1.0 / 120;
+    p = p * t + 1.0 / 24;
+    p = p * t + 1.0 / 6;
+    p = p * t + 1.0 / 2;
+    p = p * t + 1.0;
+    p = p * t + 1.0;
     uint64_t bits = (uint64_t)(1023 - whole) << 52;
     double scale;
     memcpy(&scale, &bits, sizeof(scale));

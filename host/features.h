@@ -3,25 +3,20 @@
  * FEATURES_LIST below is the model's input order and part of FEATURES_SCHEMA, which every model package
  * carries: a model trained on another list is refused. Change the list or a formula: raise FEATURES_SCHEMA.
  *
- * Notation. b, a: best bid and ask price; qb, qa: their shares; B_i, A_i: shares of the i-th bid and ask
- * level; m = (b + a) / 2; m[k]: m of k ticks ago; tick size: features_price_tick. slog(x)   = sign(x) *
- * log2(1 + |x|): nearly linear around 0, keeps the heavy tails of flows inside the number contract's +-16
- * standard deviations (hls/kl_abi.h) E_n(x)    = exponentially weighted mean over ticks, weight 1/n for the
- * newest; starts at the first x S         = E_64(max(a - b, tick size)), the stream's usual spread: the unit
- * of price differences D, D5     = E_64((qb + qa) / 2) and E_64 of the half sum of five levels of both sides,
- * at least one share: the unit of flows since     = since the stream's last tick So no feature knows the
- * price level or the lot size of its symbol; one model serves many symbols.
+ * No feature knows the price level or the lot size of its symbol, so one model serves many symbols; only
+ * spread_ticks counts in absolute price steps. Nothing later than the tick enters. Signed features are
+ * exactly odd: a market mirrored bid for ask gives their exact negative, and the two queue changes trade
+ * places.
  *
  * Neutral values. First tick of a stream: everything that looks back is 0. A side missing: what needs m or
- * the spread (0 to 4, 8, 19) is 0 and the memory of m stays as it was; imbalances take the missing side's
- * shares as 0 (so -1 or +1; 0 when both are missing). Zero shares everywhere: 0. Time running backwards
- * counts as no time. All values are finite for any input.
- *
- * Signed features are exactly odd: a market mirrored bid for ask gives their exact negative.
+ * the spread (the mid and micro-price features, spread_ticks, slope_imbalance, volatility) is 0 and the
+ * memory of m stays as it was; imbalances take the missing side's shares as 0 (so -1 or +1; 0 when both are
+ * missing). No shares at all: 0. A price of 0 is no price. Time running backwards counts as no time. All
+ * values are finite for any input.
  *
  * Bit for bit the same on every IEEE-754 machine: double, in fixed order, + - * / and sqrt only, all
- * correctly rounded; log2 and 2^-x are polynomials of our own (within 1e-11), libm's differ between versions;
- * built with -ffp-contract=off. */
+ * correctly rounded, built with -ffp-contract=off. log2 and 2^-x are series of our own (error below float's
+ * resolution), because libm's differ from version to version. */
 #ifndef FEATURES_H
 #define FEATURES_H
 
@@ -33,7 +28,33 @@
 #include "model.h"
 
 /* clang-format off */
-/* X(identifier, name, formula, unit, source) */
+/* Notation of the formulas:
+ *   b, a; qb, qa   best bid and ask price; their shares
+ *   B_i, A_i       shares of the i-th bid and ask level
+ *   m, m[k]        (b + a) / 2; m of k ticks ago
+ *   tick size      features_price_tick
+ *   slog(x)        sign(x) * log2(1 + |x|): nearly linear around 0, and keeps the heavy tails of returns and
+ *                  flows inside the +-16 standard deviations of the number contract (hls/kl_abi.h)
+ *   E_n(x)         exponentially weighted mean over ticks, weight 1/n for the newest; the first x starts it
+ *   S              E_64(max(a - b, tick size)), the stream's usual spread: the unit of price differences
+ *   D, D5          E_64((qb + qa) / 2), and E_64 of half the sum of five levels of both sides; at least one
+ *                  share: the unit of flows
+ *   since          since the stream's last tick
+ *
+ * Sources: Andersen, Bollerslev, Diebold, Labys 2003, Modeling and forecasting realized volatility. Bacry,
+ * Mastromatteo, Muzy 2015, Hawkes processes in finance. Cao, Hansch, Wang 2009, The information content of an open
+ * limit-order book. Chordia, Roll, Subrahmanyam 2002, Order imbalance, liquidity, and market returns. Cont,
+ * Cucuringu, Zhang 2023, Cross-impact of order flow imbalance in equity markets. Cont, Kukanov, Stoikov 2014, The
+ * price impact of order book events. Easley, Lopez de Prado, O'Hara 2012, Flow toxicity and liquidity in a
+ * high-frequency world. Engle, Russell 1998, Autoregressive conditional duration. Gatheral, Oomen 2010,
+ * Zero-intelligence realized variance estimation. Gould, Bonart 2016, Queue imbalance as a one-tick-ahead price
+ * predictor in a limit order book. Kercheval, Zhang 2015, Modelling high-frequency limit order book dynamics with
+ * support vector machines. Lee, Ready 1991, Inferring trade direction from intraday data. Naes, Skjeltorp 2006,
+ * Order book characteristics and the volume-volatility relation. RiskMetrics 1996, Technical document. Stoikov
+ * 2018, The micro-price. Xu, Gould, Howison 2018, Multi-level order-flow imbalance in a limit order book. Zhang,
+ * Zohren, Roberts 2019, DeepLOB: deep convolutional neural networks for limit order books.
+ *
+ * X(identifier, name, formula, unit, source) */
 #define FEATURES_LIST(X) \
     X(MID_RETURN_1, "mid_return_1", \
       "slog((m - m[1]) / S)", \
@@ -97,7 +118,8 @@
       "log2 us", "durations: Engle, Russell 1998") \
     X(VOLATILITY, "volatility", \
       "log2(1 + 1e4 sqrt(E_32((m - m[1])^2)) / m)", \
-      "log2 basis points per tick", "realised volatility: Andersen, Bollerslev, Diebold, Labys 2003; weights: RiskMetrics 1996")
+      "log2 basis points per tick", \
+      "realised volatility: Andersen, Bollerslev, Diebold, Labys 2003; weights: RiskMetrics 1996")
 /* clang-format on */
 
 enum feature {

@@ -70,7 +70,7 @@ static const char *const cause_text[VERDICT_COUNT] = {
     "a newer tick of the symbol was already waiting",
     "after a gap or a mid-session join",
     "the stream had too few ticks for the model",
-    "the accelerator failed, or did not answer in time",
+    "the accelerator or the send port failed, or did not answer in time",
     "the appliance was halted, or the symbol not trading",
 };
 
@@ -381,7 +381,9 @@ static void explain(FILE *out, const struct report *r, const struct audit_predic
         fputs(" over the line; ", out);
         break;
     default:
-        fprintf(out, "%s; ", cause_text[p->verdict]);
+        fprintf(out, "%s; ",
+                p->flags & AUDIT_FLAG_EGRESS_FAILED ? "in time, but the send port took nothing"
+                                                    : cause_text[p->verdict]);
     }
     fprintf(out, "most of it in <b>%s</b> (", stage_text[longest].name);
     put_ns(out, (double)cycles[longest] * r->ns_per_cycle);

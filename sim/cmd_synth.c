@@ -23,7 +23,7 @@ static const char help[] =
     "  --seconds S     of continuous trading (60)\n"
     "  --rate R        messages per second of trading, all symbols together (12000)\n"
     "  --messages N    about N messages in all; sets the rate when --seconds is given, else the seconds\n"
-    "  --bursts N      market-wide bursts of 100 to 400 messages within 100 to 200 us (30)\n"
+    "  --bursts N      market-wide bursts of 100 to 400 messages in 100 to 200 us (one in 2 s)\n"
     "  --halts N       volatility pause, news halt and operational halt in turn (3)\n"
     "  --gaps N        losses on line A that B fills; a third as many more on B alone (6)\n"
     "  --lost-gaps N   losses on both lines (1)\n"

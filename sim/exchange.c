@@ -95,7 +95,7 @@ void exchange_at(struct exchange *ex, uint64_t ts_ns)
     ex->ts_ns = ts_ns;
 }
 
-/* -- messages -------------------------------------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------------------- */
 
 static void send(struct exchange *ex, struct itch_msg *msg, uint16_t locate, uint16_t tracking)
 {
@@ -238,7 +238,7 @@ int exchange_break_trade(struct exchange *ex)
     return 1;
 }
 
-/* -- book ------------------------------------------------------------------------------------------------ */
+/* -- book -------------------------------------------------------------------------------------- */
 
 /* Greater is better for the side that rests. */
 static uint32_t rank(unsigned side, uint32_t price)
@@ -364,7 +364,7 @@ static void book_take(struct exchange *ex, uint32_t index, uint32_t qty)
     ex->free_head = index;
 }
 
-/* -- trading --------------------------------------------------------------------------------------------- */
+/* -- trading ----------------------------------------------------------------------------------- */
 
 /* The level an order of side would trade with first; NULL: none at limit or better. */
 static struct exchange_level *first_level(struct symbol *sym, unsigned side, uint32_t limit)
@@ -487,7 +487,7 @@ void exchange_set_matching(struct exchange *ex, uint32_t symbol, int on)
             book_remove(ex, sym->hidden[side].level[sym->hidden[side].n - 1].head);
 }
 
-/* -- auctions -------------------------------------------------------------------------------------------- */
+/* -- auctions ---------------------------------------------------------------------------------- */
 
 /* Shares of a side that would trade at price. */
 static uint64_t interest(const struct symbol *sym, unsigned side, uint32_t price, uint64_t market_qty)
@@ -556,7 +556,7 @@ void exchange_auction(struct exchange *ex, uint32_t symbol, uint64_t buy_qty, ui
     send(ex, &msg, sym->locate, next_tracking(ex));
 }
 
-/* -- views ----------------------------------------------------------------------------------------------- */
+/* -- views ------------------------------------------------------------------------------------- */
 
 uint16_t exchange_locate(const struct exchange *ex, uint32_t symbol)
 {

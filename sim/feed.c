@@ -155,7 +155,7 @@ struct feed *feed_open(const struct feed_options *options, char error[FEED_ERROR
     return feed;
 }
 
-/* -- lines ----------------------------------------------------------------------------------------------- */
+/* -- lines ------------------------------------------------------------------------------------- */
 
 static void line_push(struct feed *feed, struct line *line, uint64_t ts_ns, const uint8_t *frame,
                       uint32_t len)

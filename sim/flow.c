@@ -176,7 +176,7 @@ void flow_set_activity(struct flow *flow, double activity)
     flow->activity = activity;
 }
 
-/* -- time ------------------------------------------------------------------------------------------------ */
+/* -- time -------------------------------------------------------------------------------------- */
 
 static void decay(struct flow_symbol *sym, uint64_t ts_ns)
 {
@@ -214,7 +214,7 @@ static void excite(struct flow_symbol *sym, uint64_t ts_ns)
     sym->slow += slow_share * slow_per_ns;
 }
 
-/* -- pressure -------------------------------------------------------------------------------------------- */
+/* -- pressure ---------------------------------------------------------------------------------- */
 
 static double clamp(double x, double low, double high)
 {
@@ -264,7 +264,7 @@ void flow_truth(const struct flow *flow, struct flow_truth *out)
     *out = flow->truth;
 }
 
-/* -- orders ---------------------------------------------------------------------------------------------- */
+/* -- orders ------------------------------------------------------------------------------------ */
 
 static uint32_t draw_qty(struct flow *flow, const struct flow_symbol *sym)
 {

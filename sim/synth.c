@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "admin.h"
+#include "agenda.h"
 #include "rng.h"
 
 static const uint64_t second_ns = 1000000000, ms_ns = 1000000, us_ns = 1000;
@@ -19,6 +21,7 @@ enum {
     BROKEN_ONE_IN = 100000, /* messages */
     SEED_ORDERS = 120,      /* per symbol before the open; a third of it above 1,000 symbols */
     END_PACKETS = 3,
+    BURST_NS_MAX = 250000,
 };
 
 enum kind {
@@ -43,25 +46,19 @@ enum kind {
     END,
 };
 
-struct event {
-    uint64_t ts_ns, order; /* order: of scheduling, among events of one time */
-    uint32_t kind, arg;
-};
-
 struct synth {
     struct synth_options options;
     struct exchange *exchange;
     struct flow *flow;
     struct feed *feed;
     struct rng rng;
-    struct event *heap;
-    size_t n_heap, heap_max;
+    struct agenda agenda;
     struct synth_halt *halt;
     struct synth_burst *burst;
     uint64_t *burst_seen; /* symbol -> number of its last burst + 1 */
     uint8_t *loss_lines;
     uint32_t n_halt, n_burst, n_loss_started, n_seed_left;
-    uint64_t now_ns, close_ns, n_scheduled;
+    uint64_t now_ns, close_ns;
     uint64_t open_messages, target_messages, broken_messages;
     double activity, activity_s, mood;
     int burst_sign;
@@ -78,45 +75,16 @@ void synth_defaults(struct synth_options *options)
                                       .seconds = 60,
                                       .n_gap = 6,
                                       .n_lost_gap = 1,
-                                      .n_burst = 30,
+                                      .n_burst = SYNTH_BURST_AUTO,
                                       .n_halt = 3,
                                       .lag_ns = 6000};
 }
 
-/* -- events ---------------------------------------------------------------------------------------------- */
-
-static int event_before(const struct event *a, const struct event *b)
-{
-    return a->ts_ns != b->ts_ns ? a->ts_ns < b->ts_ns : a->order < b->order;
-}
+/* -- events ------------------------------------------------------------------------------------ */
 
 static void schedule(struct synth *s, uint64_t ts_ns, enum kind kind, uint32_t arg)
 {
-    struct event event = {ts_ns, s->n_scheduled++, kind, arg};
-    assert(s->n_heap < s->heap_max);
-    size_t i = s->n_heap++;
-    for (; i > 0 && event_before(&event, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = event;
-}
-
-static struct event next_event(struct synth *s)
-{
-    struct event top = s->heap[0], last = s->heap[--s->n_heap];
-    size_t i = 0;
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= s->n_heap)
-            break;
-        if (child + 1 < s->n_heap && event_before(&s->heap[child + 1], &s->heap[child]))
-            child++;
-        if (!event_before(&s->heap[child], &last))
-            break;
-        s->heap[i] = s->heap[child];
-        i = child;
-    }
-    s->heap[i] = last;
-    return top;
+    agenda_put(&s->agenda, ts_ns, kind, arg);
 }
 
 /* The exchange comes to its next event: at ts_ns, or later when it is behind. */
@@ -136,107 +104,39 @@ static double trading_s(const struct synth *s)
     return (double)(s->close_ns - open_ns) * 1e-9;
 }
 
-/* -- administrative messages ------------------------------------------------------------------------------
- */
+/* -- the day ----------------------------------------------------------------------------------- */
 
-static void system_event(struct synth *s, char code)
-{
-    struct itch_msg msg = {.type = 'S', .system_event = {.event_code = (uint8_t)code}};
-    exchange_publish(s->exchange, -1, &msg);
-}
-
-static void trading_action(struct synth *s, uint32_t symbol, char state, const char *reason)
-{
-    struct itch_msg msg = {.type = 'H',
-                           .stock_trading_action = {.trading_state = (uint8_t)state, .reserved = ' '}};
-    memcpy(msg.stock_trading_action.reason, reason, 4);
-    exchange_publish(s->exchange, (int)symbol, &msg);
-}
-
-static void imbalance(struct synth *s, uint32_t symbol, char cross_type)
-{
-    struct exchange_cross cross;
-    uint32_t reference = flow_reference(s->flow, symbol);
-    exchange_cross_preview(s->exchange, symbol, flow_cross_qty(s->flow, symbol, EXCHANGE_BUY),
-                           flow_cross_qty(s->flow, symbol, EXCHANGE_SELL), reference, &cross);
-    char variation = ' ';
-    if (cross.price) {
-        uint64_t away = cross.price > reference ? cross.price - reference : reference - cross.price;
-        uint64_t percent = away * 100 / reference;
-        variation = percent == 0   ? 'L'
-                    : percent < 10 ? (char)('0' + percent)
-                    : percent < 20 ? 'A'
-                    : percent < 30 ? 'B'
-                                   : 'C';
-    }
-    struct itch_msg msg = {.type = 'I',
-                           .net_order_imbalance = {.paired_shares = cross.paired,
-                                                   .imbalance_shares = cross.imbalance,
-                                                   .imbalance_direction = (uint8_t)cross.direction,
-                                                   .far_price = cross.price,
-                                                   .near_price = cross.price,
-                                                   .current_reference_price = reference,
-                                                   .cross_type = (uint8_t)cross_type,
-                                                   .price_variation_indicator = (uint8_t)variation}};
-    exchange_publish(s->exchange, (int)symbol, &msg);
-}
-
+/* The opening spins, message by message: R, H, Y, L for every symbol. */
 static void start(struct synth *s)
 {
-    static const char categories[3] = {'Q', 'G', 'S'};
-    const uint32_t n = s->options.n_symbol;
+    static const char spins[] = "RHYLL";
     at(s, start_ns);
-    system_event(s, 'O');
-    for (uint32_t i = 0; i < n; i++) {
-        at(s, s->now_ns + 2 * us_ns);
-        struct itch_msg msg = {.type = 'R',
-                               .stock_directory = {.market_category = (uint8_t)categories[i % 3],
-                                                   .financial_status_indicator = 'N',
-                                                   .round_lot_size = flow_lot(s->flow, i) == 1 ? 1 : 100,
-                                                   .round_lots_only = 'N',
-                                                   .issue_classification = 'C',
-                                                   .issue_sub_type = {'Z', ' '},
-                                                   .authenticity = 'P',
-                                                   .short_sale_threshold_indicator = 'N',
-                                                   .ipo_flag = 'N',
-                                                   .luld_reference_price_tier = i % 3 ? '2' : '1',
-                                                   .etp_flag = 'N',
-                                                   .inverse_indicator = 'N'}};
-        exchange_publish(s->exchange, (int)i, &msg);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        at(s, s->now_ns + 2 * us_ns);
-        trading_action(s, i, 'T', "    ");
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        at(s, s->now_ns + 2 * us_ns);
-        struct itch_msg msg = {.type = 'Y',
-                               .reg_sho_restriction = {.reg_sho_action = i % 17 == 16 ? '2' : '0'}};
-        exchange_publish(s->exchange, (int)i, &msg);
-    }
-    for (uint32_t i = 0; i < 2 * n; i++) {
-        at(s, s->now_ns + 2 * us_ns);
-        struct itch_msg msg = {.type = 'L',
-                               .market_participant_position = {.mpid = {'K', 'L', 'M', i % 2 ? 'B' : 'A'},
-                                                               .primary_market_maker = i % 2 ? 'N' : 'Y',
-                                                               .market_maker_mode = 'N',
-                                                               .market_participant_state = 'A'}};
-        exchange_publish(s->exchange, (int)(i / 2), &msg);
-    }
+    admin_system_event(s->exchange, 'O');
+    for (uint32_t spin = 0; spins[spin]; spin++)
+        for (uint32_t i = 0; i < s->options.n_symbol; i++) {
+            at(s, s->now_ns + 2 * us_ns);
+            switch (spins[spin]) {
+            case 'R':
+                admin_directory(s->exchange, s->flow, i);
+                break;
+            case 'H':
+                admin_trading_action(s->exchange, i, 'T', "    ");
+                break;
+            case 'Y':
+                admin_reg_sho(s->exchange, i);
+                break;
+            default:
+                admin_participant(s->exchange, i, spin == 4);
+            }
+        }
 }
-
-/* -- the day ----------------------------------------------------------------------------------------------
- */
 
 static void system_hours(struct synth *s, uint64_t ts_ns)
 {
     at(s, ts_ns);
-    system_event(s, 'S');
+    admin_system_event(s->exchange, 'S');
     at(s, s->now_ns + 100 * us_ns);
-    struct itch_msg msg = {
-        .type = 'V', /* 7, 13, 20 % below 6,000.00 points */
-        .mwcb_decline_level = {.level_1 = 558000000000u, .level_2 = 522000000000u, .level_3 = 480000000000u}};
-    exchange_publish(s->exchange, -1, &msg);
+    admin_breaker_levels(s->exchange);
 }
 
 /* Position of the k-th of n things spread over a part of the trading time, jittered inside its slot. */
@@ -268,7 +168,7 @@ static void open_market(struct synth *s)
     const uint32_t n = s->options.n_symbol;
     struct exchange_cross cross;
     at(s, open_ns);
-    system_event(s, 'Q');
+    admin_system_event(s->exchange, 'Q');
     for (uint32_t i = 0; i < n; i++) {
         at(s, s->now_ns + us_ns);
         exchange_auction(s->exchange, i, flow_cross_qty(s->flow, i, EXCHANGE_BUY),
@@ -338,8 +238,9 @@ static void burst_order(struct synth *s, uint64_t ts_ns, uint32_t index)
     }
     burst->messages = (uint32_t)(exchange_n_messages(s->exchange) - s->burst_before);
     burst->to_ns = s->now_ns;
-    /* The next burst, should it come so soon, takes over. */
-    if (burst->messages < s->burst_target && index + 1 == s->n_burst)
+    /* The next burst, should it come so soon, takes over; halted symbols answer nothing. */
+    if (burst->messages < s->burst_target && index + 1 == s->n_burst &&
+        s->now_ns < burst->from_ns + BURST_NS_MAX)
         schedule(s, s->now_ns + (uint64_t)(rng_exponential(&s->rng) * (double)s->burst_mean_ns), BURST_ORDER,
                  index);
 }
@@ -361,12 +262,10 @@ static void halt_start(struct synth *s, uint64_t ts_ns, uint32_t index)
     memcpy(halt->reason, reasons[index % 3], 5);
     exchange_set_matching(s->exchange, halt->symbol, 0);
     if (index % 3 == 2) {
-        struct itch_msg msg = {.type = 'h',
-                               .operational_halt = {.market_code = 'Q', .operational_halt_action = 'H'}};
-        exchange_publish(s->exchange, (int)halt->symbol, &msg);
+        admin_operational_halt(s->exchange, halt->symbol, 'H');
         flow_set_state(s->flow, halt->symbol, FLOW_FROZEN);
     } else {
-        trading_action(s, halt->symbol, index % 3 ? 'H' : 'P', index % 3 ? "T1  " : "LUDP");
+        admin_trading_action(s->exchange, halt->symbol, index % 3 ? 'H' : 'P', index % 3 ? "T1  " : "LUDP");
         flow_set_state(s->flow, halt->symbol, FLOW_HALTED);
         if (index % 3 == 0)
             schedule(s, s->now_ns + 250 * us_ns, HALT_COLLAR, index);
@@ -378,30 +277,17 @@ static void halt_start(struct synth *s, uint64_t ts_ns, uint32_t index)
     schedule(s, halt->to_ns, HALT_END, index);
 }
 
-static void halt_collar(struct synth *s, uint32_t symbol)
-{
-    uint32_t reference = flow_reference(s->flow, symbol), width = reference / 20;
-    width -= width % exchange_tick(reference);
-    struct itch_msg msg = {.type = 'J',
-                           .luld_auction_collar = {.auction_collar_reference_price = reference,
-                                                   .upper_auction_collar_price = reference + width,
-                                                   .lower_auction_collar_price = reference - width}};
-    exchange_publish(s->exchange, (int)symbol, &msg);
-}
-
 static void halt_end(struct synth *s, uint32_t index)
 {
     const struct synth_halt *halt = &s->halt[index];
     if (index % 3 == 2) {
-        struct itch_msg msg = {.type = 'h',
-                               .operational_halt = {.market_code = 'Q', .operational_halt_action = 'T'}};
-        exchange_publish(s->exchange, (int)halt->symbol, &msg);
+        admin_operational_halt(s->exchange, halt->symbol, 'T');
     } else {
         struct exchange_cross cross;
         exchange_auction(s->exchange, halt->symbol, flow_cross_qty(s->flow, halt->symbol, EXCHANGE_BUY) / 4,
                          flow_cross_qty(s->flow, halt->symbol, EXCHANGE_SELL) / 4,
                          flow_reference(s->flow, halt->symbol), 'H', &cross);
-        trading_action(s, halt->symbol, 'T', "    ");
+        admin_trading_action(s->exchange, halt->symbol, 'T', "    ");
     }
     exchange_set_matching(s->exchange, halt->symbol, 1);
     flow_set_state(s->flow, halt->symbol, FLOW_TRADING);
@@ -411,14 +297,14 @@ static void close_market(struct synth *s)
 {
     struct exchange_cross cross;
     at(s, s->close_ns);
-    system_event(s, 'M');
+    admin_system_event(s->exchange, 'M');
     for (uint32_t i = 0; i < s->options.n_symbol; i++) {
         at(s, s->now_ns + us_ns);
         exchange_set_matching(s->exchange, i, 0);
         exchange_auction(s->exchange, i, flow_cross_qty(s->flow, i, EXCHANGE_BUY),
                          flow_cross_qty(s->flow, i, EXCHANGE_SELL), flow_reference(s->flow, i), 'C', &cross);
     }
-    s->n_heap = 0; /* nobody trades any more */
+    s->agenda.n = 0; /* nobody trades any more */
     schedule(s, s->close_ns + second_ns, SYSTEM_END, 0);
 }
 
@@ -426,11 +312,11 @@ static void all_imbalances(struct synth *s, uint64_t ts_ns, char cross_type)
 {
     for (uint32_t i = 0; i < s->options.n_symbol; i++) {
         at(s, i ? s->now_ns + us_ns : ts_ns);
-        imbalance(s, i, cross_type);
+        admin_imbalance(s->exchange, s->flow, i, cross_type);
     }
 }
 
-static void handle(struct synth *s, const struct event *event)
+static void handle(struct synth *s, const struct agenda_event *event)
 {
     const uint64_t ts_ns = event->ts_ns;
     switch ((enum kind)event->kind) {
@@ -487,15 +373,15 @@ static void handle(struct synth *s, const struct event *event)
         break;
     case HALT_COLLAR:
         at(s, ts_ns);
-        halt_collar(s, s->halt[event->arg].symbol);
+        admin_collar(s->exchange, s->flow, s->halt[event->arg].symbol);
         break;
     case HALT_IMBALANCE:
         at(s, ts_ns);
-        imbalance(s, s->halt[event->arg].symbol, 'H');
+        admin_imbalance(s->exchange, s->flow, s->halt[event->arg].symbol, 'H');
         break;
     case HALT_QUOTING:
         at(s, ts_ns);
-        trading_action(s, s->halt[event->arg].symbol, 'Q', "T3  ");
+        admin_trading_action(s->exchange, s->halt[event->arg].symbol, 'Q', "T3  ");
         break;
     case HALT_END:
         at(s, ts_ns);
@@ -509,12 +395,12 @@ static void handle(struct synth *s, const struct event *event)
         break;
     case SYSTEM_END:
         at(s, ts_ns);
-        system_event(s, 'E');
+        admin_system_event(s->exchange, 'E');
         schedule(s, ts_ns + second_ns, END, 0);
         break;
     case END:
         at(s, ts_ns);
-        system_event(s, 'C');
+        admin_system_event(s->exchange, 'C');
         feed_end_session(s->feed, s->now_ns + second_ns, END_PACKETS);
         s->over = 1;
         break;
@@ -524,7 +410,7 @@ static void handle(struct synth *s, const struct event *event)
 int synth_run(struct synth *s, uint32_t n_event)
 {
     while (n_event-- && !s->over) {
-        struct event event = next_event(s);
+        struct agenda_event event = agenda_take(&s->agenda);
         handle(s, &event);
         if (feed_failed(s->feed))
             return -1;
@@ -532,14 +418,13 @@ int synth_run(struct synth *s, uint32_t n_event)
     return !s->over;
 }
 
-/* -- life -------------------------------------------------------------------------------------------------
- */
+/* -- life -------------------------------------------------------------------------------------- */
 
 static void synth_free(struct synth *s)
 {
     exchange_free(s->exchange);
     flow_free(s->flow);
-    free(s->heap);
+    free(s->agenda.event);
     free(s->halt);
     free(s->burst);
     free(s->burst_seen);
@@ -554,15 +439,16 @@ static struct synth *synth_allocate(const struct synth_options *o)
         return NULL;
     s->options = *o;
     uint32_t n_loss = o->n_gap + (o->n_gap + 2) / 3 + o->n_lost_gap;
-    s->heap_max = 64u + o->n_symbol + o->n_burst + n_loss + 8u * o->n_halt + 16u;
-    s->heap = malloc(s->heap_max * sizeof *s->heap);
+    /* At once: an order per symbol, all bursts, losses and halts with what belongs to them, the rounds. */
+    s->agenda.max = 64u + o->n_symbol + o->n_burst + n_loss + 8u * o->n_halt;
+    s->agenda.event = malloc(s->agenda.max * sizeof *s->agenda.event);
     s->halt = calloc(o->n_halt + 1, sizeof *s->halt);
     s->burst = calloc(o->n_burst + 1, sizeof *s->burst);
     s->burst_seen = calloc(o->n_symbol, sizeof *s->burst_seen);
     s->loss_lines = calloc(n_loss + 1, 1);
     /* 1.15: messages per order. */
     s->flow = flow_create(o->n_symbol, o->rate / 1.15, o->seed);
-    if (s->flow && s->heap && s->halt && s->burst && s->burst_seen && s->loss_lines)
+    if (s->flow && s->agenda.event && s->halt && s->burst && s->burst_seen && s->loss_lines)
         return s;
     synth_free(s);
     return NULL;
@@ -581,6 +467,8 @@ struct synth *synth_open(const struct synth_options *options, char error[FEED_ER
                  (unsigned)o.seconds, o.rate, SYNTH_SECONDS_MAX);
         return NULL;
     }
+    if (o.n_burst == SYNTH_BURST_AUTO)
+        o.n_burst = o.seconds / 2;
     struct synth *s = synth_allocate(&o);
     if (!s) {
         snprintf(error, FEED_ERROR_CHARS, "out of memory");
@@ -653,7 +541,8 @@ int synth_close(struct synth *s, char error[FEED_ERROR_CHARS])
     int rc = feed_close(s->feed, error);
     if (!rc && s->over && s->n_loss_started < n_loss) {
         snprintf(error, FEED_ERROR_CHARS,
-                 "only %u of %u losses fitted in: ask for fewer gaps, or for more messages",
+                 "the day is written, but only %u of %u losses fitted in: ask for fewer gaps, or for more "
+                 "messages",
                  (unsigned)s->n_loss_started, (unsigned)n_loss);
         rc = -1;
     }

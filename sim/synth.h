@@ -15,6 +15,7 @@
 #include "flow.h"
 
 enum { SYNTH_SECONDS_MAX = 20000, SYNTH_LOSS_MAX = 1000, SYNTH_BURST_MAX = 100000, SYNTH_HALT_MAX = 1000 };
+#define SYNTH_BURST_AUTO UINT32_MAX /* one in two seconds of trading */
 
 struct synth_options {
     const char *pcap_path;

@@ -4,6 +4,7 @@
 #define TESTS_AUDIT_LOG_H
 
 #include <math.h>
+#include <openssl/sha.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,20 @@ static inline struct audit_header log_header(enum audit_clock clock)
     strcpy(h.class_name[1], "flat");
     strcpy(h.class_name[2], "up");
     return h;
+}
+
+/* Computes every chain anew, independently of audit.c, as a faulty program or a forger would. size: at least
+ * a header. */
+static inline void log_reseal(uint8_t *data, size_t size)
+{
+    uint8_t input[AUDIT_CHAIN_BYTES + AUDIT_BODY_BYTES], chain[AUDIT_CHAIN_BYTES];
+    SHA256(data, sizeof(struct audit_header), chain);
+    for (size_t at = sizeof(struct audit_header); at + AUDIT_RECORD_BYTES <= size; at += AUDIT_RECORD_BYTES) {
+        memcpy(input, chain, AUDIT_CHAIN_BYTES);
+        memcpy(input + AUDIT_CHAIN_BYTES, data + at, AUDIT_BODY_BYTES);
+        SHA256(input, sizeof(input), chain);
+        memcpy(data + at + AUDIT_BODY_BYTES, chain, AUDIT_CHAIN_BYTES);
+    }
 }
 
 /* A prediction with every field set, none of them special. */
@@ -94,7 +109,8 @@ static inline void log_event(struct audit_log *audit, unsigned code, uint64_t at
                                     .feed_ts_ns = feed_ts_ns,
                                     .value = {value0, value1}};
     memset(r->event.symbol, ' ', 8);
-    memcpy(r->event.symbol, symbol, strnlen(symbol, 8));
+    for (int i = 0; i < 8 && symbol[i]; i++)
+        r->event.symbol[i] = symbol[i];
     strncpy(r->event.text, text, sizeof(r->event.text) - 1);
     audit_commit(audit);
 }

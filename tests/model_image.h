@@ -1,7 +1,8 @@
 /* Test helper: random valid kernel images of any shape, from a seed. Header only.
  *
- * Weights are about as large as a trained network's, U(+-1/sqrt(H)) on the 2^-13 grid, so that outputs move
- * with the input; class decisions are meaningless. Production images come from model_quantise(). */
+ * Weights are about as large as a trained network's, U(+-1/sqrt(n)) of a layer's larger side on the 2^-13
+ * grid, so that outputs move with the input; class decisions mean nothing. Production images come from
+ * model_quantise(). */
 #ifndef MODEL_IMAGE_H
 #define MODEL_IMAGE_H
 
@@ -122,7 +123,9 @@ static inline struct kl_image_header *model_image_new(const struct model_image_s
         const struct model_image_layout at = model_image_layer(image, l);
         const size_t hidden = shape->n_hidden[l], n_row = KL_N_GATE * hidden;
         const size_t n_operand = l == 0 ? shape->n_in : shape->n_hidden[l - 1];
-        const int32_t limit = (int32_t)((1 << FRAC) / sqrt((double)hidden));
+        /* 64 such weights stay within a block's bound: 64 * 2^13 / 8 * 32752 < 2^31. */
+        const int32_t limit =
+            (int32_t)((1 << FRAC) / sqrt((double)(hidden > n_operand ? hidden : n_operand)));
         memset(byte + at.w_x_frac, FRAC, n_row);
         memset(byte + at.w_h_frac, FRAC, n_row);
         int32_t *bias = (int32_t *)(void *)(byte + at.bias);

@@ -91,6 +91,34 @@ static void checks_equal_wide_arithmetic(void **state)
     }
 }
 
+static void expectation_follows_and_forgives(void **state)
+{
+    (void)state;
+    uint64_t e = 1000;
+    for (int i = 0; i < 1000; i++)
+        e = killline_expect(e, 2000);
+    assert_true(e >= 1960 && e <= 2130); /* within one step of the constant */
+    /* one preemption of 1,000 times the usual moves it by a sixteenth */
+    assert_true(killline_expect(e, 2000000) <= e + e / 16 + 1);
+    /* a slow device: comes over the line, is doubted, and a tick is tried again */
+    for (int i = 0; i < 1000; i++)
+        e = killline_expect(e, 500000);
+    const uint64_t threshold = 100000;
+    assert_false(killline_can_make(0, e, threshold));
+    int drops = 0;
+    while (!killline_can_make(1000, e, threshold)) {
+        e = killline_expect_unproved(e, threshold);
+        assert_true(++drops < 200);
+    }
+    /* below half the line nothing is doubted: in a backlog it is the age that is too high */
+    assert_true(killline_expect_unproved(2000, threshold) == 2000);
+    /* from 0 it still finds its way */
+    e = 0;
+    for (int i = 0; i < 2000; i++)
+        e = killline_expect(e, 300);
+    assert_true(e >= 290 && e <= 325);
+}
+
 static void every_verdict_has_a_name(void **state)
 {
     (void)state;
@@ -112,6 +140,7 @@ int main(void)
         cmocka_unit_test(age_across_a_wrap),
         cmocka_unit_test(age_of_a_stamp_in_the_future),
         cmocka_unit_test(checks_equal_wide_arithmetic),
+        cmocka_unit_test(expectation_follows_and_forgives),
         cmocka_unit_test(every_verdict_has_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
