@@ -92,19 +92,17 @@ block:
         /* II = 4, as in lstm_cell.c: 16 columns of a class per cycle, its sum the only carried dependence. */
         KL_PRAGMA(HLS PIPELINE II = 4)
         KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 4)
-    class:
-        for (uint32_t k = 0;
-    k < KL_N_CLASS_MAX; k++)
-    {
-        KL_PRAGMA(HLS UNROLL)
-        int64_t sum = 0;
-    column:
-        for (uint32_t i = 0; i < KL_BLOCK; i++) {
+    logit_row:
+        for (uint32_t k = 0; k < KL_N_CLASS_MAX; k++) {
             KL_PRAGMA(HLS UNROLL)
-            sum += (int32_t)model->head[k][b][i] * h[b].v[i];
+            int64_t sum = 0;
+        column:
+            for (uint32_t i = 0; i < KL_BLOCK; i++) {
+                KL_PRAGMA(HLS UNROLL)
+                sum += (int32_t)model->head[k][b][i] * h[b].v[i];
+            }
+            logit[k] += sum;
         }
-        logit[k] += sum;
-    }
     }
     uint8_t best = 0;
 argmax:

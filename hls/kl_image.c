@@ -92,7 +92,9 @@ layer:
     return header->size_bytes == expected && size_bytes == expected ? KL_OK : KL_E_IMAGE;
 }
 
-/* One row grid: shift = w_frac + operand_frac - KL_Z_FRAC, at least 0. */
+/* Rows come in fours: of the arrays below only the row grids and the head can end in padding.
+ *
+ * The grids: shift = w_frac + operand_frac - KL_Z_FRAC, at least 0. */
 static int read_shifts(const uint8_t *image, uint32_t at, uint32_t n_row, uint32_t operand_frac,
                        uint8_t shift[KL_N_GROUP_MAX][KL_MAC_ROWS])
 {
@@ -108,8 +110,8 @@ row:
     return good & all_zero(image, at + n_row, at + padded(n_row));
 }
 
-static int read_bias(const uint8_t *image, uint32_t at, uint32_t n_row,
-                     int32_t bias[KL_N_GROUP_MAX][KL_MAC_ROWS], int64_t bound[KL_N_ROW_MAX])
+static void read_bias(const uint8_t *image, uint32_t at, uint32_t n_row,
+                      int32_t bias[KL_N_GROUP_MAX][KL_MAC_ROWS], int64_t bound[KL_N_ROW_MAX])
 {
 row:
     for (uint32_t r = 0; r < n_row; r++) {
@@ -118,7 +120,6 @@ row:
         bias[r / KL_MAC_ROWS][r % KL_MAC_ROWS] = b;
         bound[r] = b < 0 ? -(int64_t)b : b;
     }
-    return 1; /* n_row is a multiple of 4: no padding */
 }
 
 /* One matrix, rows of n_column weights, into weight words; proves the block and row bounds. bound[r]: the
@@ -152,8 +153,7 @@ row:
         }
         good &= bound[r] <= INT32_MAX;
     }
-    const uint32_t end = at + 2 * n_row * n_column;
-    return good & all_zero(image, end, at + padded(2 * n_row * n_column));
+    return good; /* 2 * n_row bytes are whole words: no padding */
 }
 
 static int read_head(const uint8_t *image, uint32_t at, struct kl_model *model, uint32_t n_hidden)
@@ -161,25 +161,23 @@ static int read_head(const uint8_t *image, uint32_t at, struct kl_model *model, 
     const uint32_t n_class = model->header.n_class;
     const int64_t bias_max = (int64_t)1 << KL_HEAD_BIAS_BITS;
     int good = 1;
-class:
-    for (uint32_t k = 0;
-k < n_class; k++)
-{
-    KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 8)
-    const int64_t bias = (int64_t)get(image, at + 8 * k, 8);
-    good &= bias <= bias_max && bias >= -bias_max;
-    model->head_bias[k] = bias;
-column:
-    for (uint32_t i = 0; i < n_hidden; i++) {
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 256)
-        int32_t w = 0;
-        const uint16_t bits = (uint16_t)get(image, at + 8 * n_class + 2 * (k * n_hidden + i), 2);
-        good &= grid_steps(bits, model->header.head_frac, W_ABS_MAX, &w);
-        model->head[k][i / KL_BLOCK][i % KL_BLOCK] = (int16_t)w;
+logit_row:
+    for (uint32_t k = 0; k < n_class; k++) {
+        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 8)
+        const int64_t bias = (int64_t)get(image, at + 8 * k, 8);
+        good &= bias <= bias_max && bias >= -bias_max;
+        model->head_bias[k] = bias;
+    column:
+        for (uint32_t i = 0; i < n_hidden; i++) {
+            KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 256)
+            int32_t w = 0;
+            const uint16_t bits = (uint16_t)get(image, at + 8 * n_class + 2 * (k * n_hidden + i), 2);
+            good &= grid_steps(bits, model->header.head_frac, W_ABS_MAX, &w);
+            model->head[k][i / KL_BLOCK][i % KL_BLOCK] = (int16_t)w;
+        }
     }
-}
-const uint32_t end = at + 8 * n_class + 2 * n_class * n_hidden;
-return good & all_zero(image, end, padded(end));
+    const uint32_t end = at + 8 * n_class + 2 * n_class * n_hidden;
+    return good & all_zero(image, end, padded(end));
 }
 
 uint32_t kl_core_load(struct kl_core *core, uint32_t slot, const void *image, size_t size_bytes)
@@ -225,7 +223,7 @@ layer:
         at += padded(n_row);
         good &= read_shifts(byte, at, n_row, KL_H_FRAC, layer->h_shift);
         at += padded(n_row);
-        good &= read_bias(byte, at, n_row, layer->bias, bound);
+        read_bias(byte, at, n_row, layer->bias, bound);
         at += padded(4 * n_row);
         good &= read_matrix(byte, at, n_row, n_operand, operand_frac, operand_abs_max, layer->x_shift,
                             &model->weights[layer->x_word], layer->x_shape.n_block, bound);

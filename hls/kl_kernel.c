@@ -8,8 +8,9 @@
 void kl_kernel(uint32_t command, uint32_t slot, const uint8_t *image, uint32_t image_size_bytes,
                const struct kl_request *request, struct kl_result *result)
 {
-    /* Requests and results on a bundle of their own, so that a model load never queues before an answer. */
-    KL_PRAGMA(HLS INTERFACE m_axi port = image offset = slave bundle = load depth = 2818368)
+    /* Requests and results on a bundle of their own, so that a model load never queues before an answer. The
+     * image's depth, for RTL co-simulation only: 3 x 256 hidden, 64 inputs, 8 classes. */
+    KL_PRAGMA(HLS INTERFACE m_axi port = image offset = slave bundle = load depth = 2775168)
     KL_PRAGMA(HLS INTERFACE m_axi port = request offset = slave bundle = tick depth = 1)
     KL_PRAGMA(HLS INTERFACE m_axi port = result offset = slave bundle = tick depth = 1)
     KL_PRAGMA(HLS INTERFACE s_axilite port = command)
@@ -42,9 +43,10 @@ void kl_kernel(uint32_t command, uint32_t slot, const uint8_t *image, uint32_t i
         memset(&result_on_chip, 0, sizeof result_on_chip);
         result_on_chip.abi_version = KL_ABI_VERSION;
         result_on_chip.slot = (uint16_t)slot;
-        result_on_chip.status =
-            (uint16_t)(command == KL_COMMAND_LOAD ? kl_core_load(&core, slot, image, image_size_bytes)
-                                                  : KL_E_OP);
+        uint32_t status = KL_E_OP;
+        if (command == KL_COMMAND_LOAD)
+            status = kl_core_load(&core, slot, image, image_size_bytes);
+        result_on_chip.status = (uint16_t)status;
         if (result_on_chip.status == KL_OK)
             result_on_chip.image_hash = core.model[slot].header.image_hash;
     }

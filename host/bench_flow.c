@@ -11,8 +11,7 @@
 enum {
     TICK = 100, /* 1 cent in 1e-4 USD */
     PRICE_FIRST = 100 * 10000,
-    PRICE_MIN = 20 * 10000, /* the walk turns round here, so that deep bids stay above 0 */
-    PRICE_MAX = 400 * 10000,
+    PRICE_MIN = 1 * 10000, /* no bid below, no ask below its double: bids stay above 0, the sides apart */
     FRAMED_MAX = 2 + ITCH_MESSAGE_BYTES_MAX,
     CANDIDATES = 12, /* orders looked at to find one near the touch */
 };
@@ -96,12 +95,18 @@ static void emit_directory(struct generator *g, uint16_t locate)
     emit(g, &action, 'H', locate);
 }
 
-/* Distance from the touch in ticks: two thirds within a few, a long tail. */
-static uint32_t random_depth(struct generator *g)
+/* Ticks behind the best price of the side; -1: one better. As on a real stream (AAPL, 2019-12-30, 09:35):
+ * about a third at the touch, two thirds within 5 levels, nine tenths within 12. */
+static int32_t random_depth(struct generator *g)
 {
     double u = random_unit(g);
-    double ticks = u < 0.95 ? -8.0 * log(1.0 - u / 0.95 * 0.999) : 60.0 + 900.0 * random_unit(g);
-    return (uint32_t)ticks;
+    if (u < 0.06)
+        return -1;
+    if (u < 0.36)
+        return 0;
+    if (u < 0.96)
+        return 1 + (int32_t)(-5.5 * log(1.0 - (u - 0.36) / 0.60 * 0.999));
+    return 30 + (int32_t)(400.0 * random_unit(g));
 }
 
 /* A price that neither locks nor crosses, for an order on the given side of the symbol. */
@@ -110,18 +115,21 @@ static uint32_t random_price(struct generator *g, uint16_t locate, unsigned side
     struct live_symbol *symbol = &g->symbol[locate - 1];
     struct book_bbo bbo;
     book_bbo(g->books, locate, &bbo);
-    if (random_below(g, 16) == 0) {
-        uint32_t to = symbol->mid + (random_below(g, 2) ? TICK : -(uint32_t)TICK);
-        if (to > PRICE_MIN && to < PRICE_MAX)
-            symbol->mid = to;
-    }
-    uint32_t away = (1 + random_depth(g)) * TICK;
+    if (bbo.bid_qty && bbo.ask_qty)
+        symbol->mid = (bbo.bid_price / 2 + bbo.ask_price / 2) / TICK * TICK;
+    int32_t away = random_depth(g) * TICK;
     if (side == BOOK_BID) {
-        uint32_t price = symbol->mid - away;
-        return bbo.ask_qty && price >= bbo.ask_price ? bbo.ask_price - TICK : price;
+        uint32_t best = bbo.bid_qty ? bbo.bid_price : symbol->mid - TICK;
+        uint32_t price = best - (uint32_t)away;
+        if (bbo.ask_qty && price >= bbo.ask_price)
+            price = bbo.ask_price - TICK;
+        return price < PRICE_MIN ? PRICE_MIN : price;
     }
-    uint32_t price = symbol->mid + away;
-    return bbo.bid_qty && price <= bbo.bid_price ? bbo.bid_price + TICK : price;
+    uint32_t best = bbo.ask_qty ? bbo.ask_price : symbol->mid + TICK;
+    uint32_t price = best + (uint32_t)away;
+    if (bbo.bid_qty && price <= bbo.bid_price)
+        price = bbo.bid_price + TICK;
+    return price < 2 * PRICE_MIN ? 2 * PRICE_MIN : price;
 }
 
 static void add(struct generator *g, uint16_t locate, char type)

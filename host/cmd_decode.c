@@ -239,9 +239,9 @@ static int decode_file(struct decode *decode)
     while ((status = print_next(decode, capture, error)) > 0 && !ferror(stdout))
         if (++step % PROGRESS_STEP == 0)
             cmd_progress("decoding", "bytes", capture_offset(capture), capture_size(capture));
-    cmd_progress_done();
     int write_failed = fflush(stdout) || ferror(stdout);
     int write_errno = errno;
+    cmd_progress_done();
     enum capture_kind kind = capture_kind(capture);
     capture_close(capture);
     if (write_failed)

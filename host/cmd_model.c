@@ -1,5 +1,4 @@
-/* killline model: from a trained network to a package, what is in a package, and whether it decides the same.
- */
+/* killline model: from a trained network to a package, what is in a package, and does it decide the same. */
 #include "cmd.h"
 
 #include <getopt.h>

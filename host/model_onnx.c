@@ -22,8 +22,8 @@ __attribute__((format(printf, 2, 3))) static int refuse(char *error, const char 
     return -1;
 }
 
-/* protobuf-c allocates what the bytes ask for (two bytes can ask for a message of 200): a budget ends that.
- */
+/* protobuf-c allocates what the bytes ask for, and two bytes can ask for a message of 200: hence a
+ * budget. */
 struct budget {
     size_t left_bytes;
 };

@@ -57,16 +57,14 @@ int onnx_refuse(struct onnx_graph *graph, const char *format, ...) __attribute__
 /* Follows every node in order and fills graph->weights. 0 or -1. */
 int onnx_follow(struct onnx_graph *graph);
 
-/* NULL: input index is absent or left empty. A name that nothing defines is refused before any operator runs.
- */
+/* NULL: input index is absent or left empty. (Names that nothing defines were refused before.) */
 const struct onnx_value *onnx_input(const struct onnx_graph *graph, const Onnx__NodeProto *node,
                                     size_t index);
 /* Defines output index of the node; no-op when the node leaves it unnamed. */
 int onnx_define(struct onnx_graph *graph, const Onnx__NodeProto *node, size_t index, struct onnx_value value);
 
 const Onnx__AttributeProto *onnx_attribute(const Onnx__NodeProto *node, const char *name);
-/* An integer attribute, the default when absent; INT64_MIN, which no operator allows, when it is no integer.
- */
+/* An integer attribute; the default when absent; INT64_MIN, which no operator allows, when no integer. */
 int64_t onnx_attribute_int(const Onnx__NodeProto *node, const char *name, int64_t absent);
 /* Refuses attributes that are not in the NULL-terminated list: each can change the meaning. */
 int onnx_only_attributes(struct onnx_graph *graph, const Onnx__NodeProto *node, const char *const *known);

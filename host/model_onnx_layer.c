@@ -5,8 +5,7 @@
 
 #include "model_onnx_graph.h"
 
-/* ONNX stacks the gates as i, o, f, c; PyTorch and model.h as i, f, g (= c), o. Source: ONNX operator LSTM.
- */
+/* ONNX stacks the gates as i, o, f, c; PyTorch and model.h as i, f, g (= c), o. Source: ONNX, LSTM. */
 static const uint32_t onnx_gate[KL_N_GATE] = {0, 2, 3, 1};
 
 /* [1][4 * n_hidden][n_column] in ONNX gate order into model.h's. */

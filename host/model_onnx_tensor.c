@@ -1,5 +1,4 @@
-/* Tensors of an ONNX file: the stored length must be what the dims say, nothing is allocated on their word.
- */
+/* Tensors of an ONNX file: the stored length must be what the dims say, nothing is allocated on its word. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -340,6 +340,10 @@ static int quantise_head(const struct model_weights *weights, uint8_t *image, co
         if (!isfinite(weights->head_w[i]))
             return refuse(error, "head, class %u, column %u: %g is not finite: the training diverged", i / n,
                           i % n, (double)weights->head_w[i]);
+    for (uint32_t c = 0; c < n_class; c++)
+        if (!isfinite(weights->head_bias[c]))
+            return refuse(error, "head, class %u: bias %g is not finite: the training diverged", c,
+                          (double)weights->head_bias[c]);
     const double bias_max = ldexp(1, KL_HEAD_BIAS_BITS);
     for (int frac = KL_W_FRAC_MAX; frac >= 0; frac--) {
         int fits = 1;

@@ -1,5 +1,4 @@
-/* Reads a NumPy array (.npy, format 1.0, C order, little-endian) whole into memory. The other half of npy.h.
- */
+/* Reads a NumPy array (.npy, format 1.0, C order, little-endian) whole into memory. Other half of npy.h. */
 #ifndef NPY_READ_H
 #define NPY_READ_H
 

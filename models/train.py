@@ -68,7 +68,7 @@ class Data:
             self.description = json.load(f)
         load = lambda name: np.load(os.path.join(directory, name))
         self.features, self.label, self.stream = load("features.npy"), load("labels.npy"), load("stream.npy")
-        self.horizon = int(self.description["horizon"])
+        self.horizon = int(self.description["horizon_ticks"])
         self.rows_of = [np.flatnonzero(self.stream == s) for s in range(int(self.stream.max()) + 1)]
         # Persistence: the label of the tick `horizon` ticks ago is just known now.
         self.known = np.ones_like(self.label)
@@ -212,7 +212,7 @@ def export(net, path):
 def main():
     args = arguments()
     torch.manual_seed(args.seed)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # steps are small: more threads wait more than they work
     started = time.monotonic()
     data = Data(args.data)
     n = len(data.label)

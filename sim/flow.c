@@ -80,7 +80,7 @@ static void make_symbol(struct flow *flow, uint32_t i)
             factor *= 2.0;
         double price_usd = low * factor * (1.0 + rng_unit(rng)); /* 8 to 512, even in the logarithm */
         sym->first_price = (uint32_t)(price_usd * 100.0) * 100;
-        sym->step = price_usd < 120.0 ? 100 : price_usd < 300.0 ? 200 : 400;
+        sym->step = price_usd < 25.0 ? 100 : price_usd < 100.0 ? 200 : price_usd < 250.0 ? 300 : 500;
         sym->spread_steps = price_usd < 40.0 ? 1 : 2;
         sym->lot = price_usd < 200.0 ? 100 : 50;
     }
@@ -231,7 +231,7 @@ static double step_pressure(struct flow *flow, struct flow_symbol *sym, uint64_t
     struct rng *rng = &flow->rng;
     if (rng_below(rng, 300) == 0) {
         /* Far from the first price the way back is likelier: a long day stays in a sane range. */
-        double away = ((double)sym->reference - (double)sym->first_price) / (50.0 * sym->step);
+        double away = ((double)sym->reference - (double)sym->first_price) / (15.0 * sym->step);
         double up = clamp(1.0 / 3.0 - away / 3.0, 0.02, 0.64), r = rng_unit(rng);
         sym->regime = (int8_t)(r < up ? 1 : r < up + 1.0 / 3.0 ? 0 : -1);
     }
@@ -282,6 +282,15 @@ static unsigned draw_flags(struct flow *flow)
     return r < 4 ? EXCHANGE_ATTRIBUTED : r < 8 ? EXCHANGE_DISCRETION : 0;
 }
 
+/* Draws never share an expression: C leaves the order of arguments and operands to the compiler. */
+static void passive_order(struct flow *flow, const struct flow_symbol *sym, struct exchange *ex,
+                          uint32_t symbol, unsigned side, uint32_t price)
+{
+    uint32_t qty = draw_qty(flow, sym);
+    unsigned flags = draw_flags(flow);
+    exchange_order(ex, symbol, side, price, qty, flags);
+}
+
 /* Geometric, mean about 1 / p - 1, at most max. */
 static uint32_t draw_geometric(struct flow *flow, double p, uint32_t max)
 {
@@ -323,9 +332,13 @@ static uint32_t place(struct flow *flow, const struct flow_symbol *sym, const st
                 return behind(own, side, sym->step, wide > 2 && room > 2 ? -2 : -1);
         }
     }
-    if (rng_chance(&flow->rng, 0.34 + 0.16 * lean))
+    if (rng_chance(&flow->rng, 0.42 + 0.18 * lean))
         return own;
-    return behind(own, side, sym->step, 1 + draw_geometric(flow, 0.22, 40));
+    uint32_t price = behind(own, side, sym->step, 1 + draw_geometric(flow, 0.22, 40));
+    /* Levels of a dear stock are not all on its steps. */
+    if (price && sym->step > exchange_tick(price) && rng_chance(&flow->rng, 0.1))
+        price = behind(price, side, exchange_tick(price), 1);
+    return price;
 }
 
 /* A shown order of the side: near the touch, or any; 0: none. */
@@ -402,18 +415,18 @@ static void act(struct flow *flow, struct exchange *ex, uint32_t symbol, double 
     double r = rng_unit(rng) * (w_take + w_add + w_replace + w_part + w_hidden + w_cancel);
     if ((r -= w_take) < 0.0) {
         act_take(flow, sym, ex, symbol,
-                 rng_chance(rng, 0.5 + 0.44 * pressure) ? EXCHANGE_BUY : EXCHANGE_SELL);
+                 rng_chance(rng, 0.5 + 0.46 * pressure) ? EXCHANGE_BUY : EXCHANGE_SELL);
     } else if ((r -= w_add) < 0.0) {
-        unsigned side = rng_chance(rng, 0.5 + 0.20 * pressure) ? EXCHANGE_BUY : EXCHANGE_SELL;
+        unsigned side = rng_chance(rng, 0.5 + 0.25 * pressure) ? EXCHANGE_BUY : EXCHANGE_SELL;
         uint32_t price = place(flow, sym, ex, symbol, side, side == EXCHANGE_BUY ? pressure : -pressure);
         if (price)
-            exchange_order(ex, symbol, side, price, draw_qty(flow, sym), draw_flags(flow));
+            passive_order(flow, sym, ex, symbol, side, price);
     } else if ((r -= w_hidden) < 0.0) {
         act_hidden(flow, sym, ex, symbol, rng_chance(rng, 0.5) ? EXCHANGE_BUY : EXCHANGE_SELL);
     } else {
         /* Bids are left under downward pressure. The fuller side loses more: both stay near their size. */
         double n_all = (double)(n_shown[0] + n_shown[1]) + 1e-9;
-        double bid_share = clamp((double)n_shown[0] / n_all - 0.26 * pressure, 0.02, 0.98);
+        double bid_share = clamp((double)n_shown[0] / n_all - 0.32 * pressure, 0.02, 0.98);
         unsigned side = rng_chance(rng, bid_share) ? EXCHANGE_BUY : EXCHANGE_SELL;
         uint32_t order = draw_order(flow, ex, symbol, side);
         if (!order)
@@ -455,7 +468,7 @@ void flow_seed_book(struct flow *flow, struct exchange *ex, uint32_t symbol)
     int64_t n = (int64_t)draw_geometric(flow, 0.15, 30) + (side == EXCHANGE_SELL ? sym->spread_steps : 0);
     uint32_t price = behind(sym->first_price, side, sym->step, n);
     if (price)
-        exchange_order(ex, symbol, side, price, draw_qty(flow, sym), draw_flags(flow));
+        passive_order(flow, sym, ex, symbol, side, price);
 }
 
 void flow_set_state(struct flow *flow, uint32_t symbol, enum flow_state state)

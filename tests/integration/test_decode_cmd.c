@@ -70,6 +70,23 @@ static void text_output(void **state)
     assert_says(": 1 messages, 0 unknown, 0 longer, 0 short, 0 malformed\n");
 }
 
+static void prices_in_text_are_decimal(void **state)
+{
+    (void)state;
+    struct itch_msg add = {.type = 'A'}, levels = {.type = 'V'};
+    uint8_t bytes[2 * (2 + ITCH_MESSAGE_BYTES_MAX)] = {0, 36};
+    add.add_order.price = 12305;
+    memcpy(add.add_order.stock, "AB      ", 8);
+    levels.mwcb_decline_level.level_1 = 258820000001;
+    assert_int_equal(itch_encode(&add, bytes + 2, 36), 36);
+    bytes[39] = 35;
+    assert_int_equal(itch_encode(&levels, bytes + 40, 35), 35);
+    write_file(bytes, 75);
+    assert_int_equal(run_on_file(""), 0);
+    assert_says(" stock=\"AB\" price=1.2305\n");
+    assert_says(" level_1=2588.20000001 level_2=0.00000000 ");
+}
+
 static void unknown_longer_and_short_are_counted(void **state)
 {
     (void)state;
@@ -211,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_output),
+        cmocka_unit_test(prices_in_text_are_decimal),
         cmocka_unit_test(unknown_longer_and_short_are_counted),
         cmocka_unit_test(every_byte_is_escaped),
         cmocka_unit_test(torn_file_fails),

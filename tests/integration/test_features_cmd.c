@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
+#include <pcap/pcap.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,9 @@
 #include <unistd.h>
 
 #include "host/features.h"
+#include "net/capture.h"
 #include "net/itch.h"
-#include "npy_read.h"
+#include "npy_array.h"
 
 #ifndef KILLLINE
 #error "KILLLINE: path of the command, from CMake"
@@ -74,8 +77,8 @@ struct expected {
     int64_t mid2;
     int part; /* labels do not reach from one part of the day into another */
 };
-static struct expected expected[4096];
-static int n_expected, part;
+static struct expected expected[8192];
+static int n_expected, part_of[2];
 
 /* Moves a quote by a replace (the side's only order) and notes the tick. */
 static uint64_t ref_of[2][2]; /* by stream, side */
@@ -93,13 +96,17 @@ static void move_quote(uint16_t stream, int side, uint32_t price, int trading)
     ref_of[stream][side] = next_ref++;
     price_of[stream][side] = price;
     if (trading)
-        expected[n_expected++] =
-            (struct expected){stream, ts_ns, (int64_t)price_of[stream][0] + price_of[stream][1], part};
+        expected[n_expected++] = (struct expected){
+            stream, ts_ns, (int64_t)price_of[stream][0] + price_of[stream][1], part_of[stream]};
 }
 
 static const char *const stocks[] = {"AAA     ", "BBB     "};
 
-/* Both symbols wander; AAA is halted for a while in the middle. */
+enum { N_MOVE = 6000, HALT = 1000, RESUME = 1200, SHORT_HALT = 1500, CROSS = 2000, SETTLE_MS = 2000 };
+
+/* Both symbols wander. AAA is halted for a while and goes on quoting; BBB is halted for a moment without a
+ * quote; later BBB's book is crossed for a moment, which makes it unreliable for the time that books need to
+ * settle. */
 static int make_day(void **state)
 {
     (void)state;
@@ -122,24 +129,39 @@ static int make_day(void **state)
         }
     put_event('Q');
     uint32_t r = 1;
-    for (int i = 0; i < 3000; i++) {
-        int halted = i >= 1000 && i < 1200;
-        if (i == 1000 || i == 1200) {
-            part++;
-            put_state(1, stocks[0], halted ? 'H' : 'T');
+    uint64_t settled_ns = 0;
+    for (int i = 0; i < N_MOVE; i++) {
+        if (i == HALT || i == RESUME) {
+            part_of[0]++;
+            put_state(1, stocks[0], i == HALT ? 'H' : 'T');
+        } else if (i == SHORT_HALT) {
+            part_of[1]++;
+            put_state(2, stocks[1], 'H');
+            put_state(2, stocks[1], 'T');
         }
         r = r * 1664525u + 1013904223u;
         uint16_t stream = i % 3 == 2;
         int side = r >> 16 & 1;
         /* bids end in 0 to 15 cents, asks in 16 to 31: never crossed */
         uint32_t step = (r >> 20 & 15) * 100, price = 1000000u * (stream + 1u) + (side ? 1600 : 0) + step;
-        move_quote(stream, side, price, !(stream == 0 && halted));
+        int used = stream == 0 ? i < HALT || i >= RESUME : i < CROSS || ts_ns >= settled_ns;
+        if (i == CROSS) {
+            move_quote(1, 0, price_of[1][1] + 100, 0);
+            settled_ns = ts_ns + SETTLE_MS * 1000000ull;
+            part_of[1]++;
+        } else if (i == CROSS + 3) {
+            move_quote(1, 0, 2000000, 0);
+        } else {
+            move_quote(stream, side, price, used);
+        }
     }
     put_event('M');
     put_event('C');
     assert_int_equal(fclose(day), 0);
     return 0;
 }
+static_assert(CROSS % 3 == 2 && (CROSS + SETTLE_MS) % 3 != 2,
+              "the crossed book is BBB's; no tick as it settles");
 
 static int remove_day(void **state)
 {
@@ -178,7 +200,7 @@ static int expected_label(int i, int horizon, double dead_band_ticks)
     for (int k = i + 1; k < n_expected; k++) {
         if (expected[k].stream != expected[i].stream)
             continue;
-        if (expected[i].stream == 0 && expected[k].part != expected[i].part)
+        if (expected[k].part != expected[i].part)
             return -1;
         if (++seen == horizon) {
             double change = (double)(expected[k].mid2 - expected[i].mid2) / 2 / 100; /* price ticks */
@@ -211,11 +233,10 @@ static void check_labels(const char *arguments, const char *out, int horizon, do
     snprintf(line, sizeof(line), "%s --out %s/%s %s", capture, dir, out, arguments);
     assert_int_equal(run(line), 0);
     snprintf(path, sizeof(path), "%s/%s", dir, out);
-    struct npy_array features = npy_read(path, "features.npy", "<f4", 4);
-    struct npy_array labels = npy_read(path, "labels.npy", "|i1", 1),
-                     stream = npy_read(path, "stream.npy", "<u2", 2);
-    struct npy_array ts = npy_read(path, "ts_ns.npy", "<u8", 8), mid = npy_read(path, "mid.npy", "<i8", 8);
-    assert_int_equal(features.n_col, FEATURES_N);
+    struct npy_array features = npy_array(path, "features.npy", "<f4", FEATURES_N);
+    struct npy_array labels = npy_array(path, "labels.npy", "|i1", 0),
+                     stream = npy_array(path, "stream.npy", "<u2", 0);
+    struct npy_array ts = npy_array(path, "ts_ns.npy", "<u8", 0), mid = npy_array(path, "mid.npy", "<i8", 0);
     assert_int_equal(features.n_row, n_expected);
     assert_true(labels.n_row == features.n_row && stream.n_row == features.n_row &&
                 ts.n_row == features.n_row && mid.n_row == features.n_row);
@@ -237,7 +258,7 @@ static void check_labels(const char *arguments, const char *out, int horizon, do
     assert_int_equal(integer(root, "labels", "up"), count[3]);
     assert_int_equal(integer(root, NULL, "horizon_ticks"), horizon);
     json_decref(root);
-    free(features.buffer), free(labels.buffer), free(stream.buffer), free(ts.buffer), free(mid.buffer);
+    free(features.data), free(labels.data), free(stream.data), free(ts.data), free(mid.data);
 }
 
 static void test_labels(void **state)
@@ -264,20 +285,33 @@ static void test_description(void **state)
     json_decref(printed);
     assert_int_equal(integer(root, NULL, "feature_schema"), FEATURES_SCHEMA);
     assert_int_equal(integer(root, NULL, "rows"), n_expected);
-    assert_int_equal(integer(root, NULL, "messages"), 3000 + 4 + 4 + 2 + 4);
+    assert_int_equal(integer(root, NULL, "messages"), N_MOVE + 4 + 4 + 2 + 4 + 2);
     assert_int_equal(integer(root, NULL, "messages_lost"), 0);
-    assert_true(integer(root, NULL, "ticks_not_trading") > 0);
+    assert_int_equal(integer(root, NULL, "ticks_not_trading"), 4 + (RESUME - HALT) * 2 / 3);
+    assert_int_equal(integer(root, NULL, "rows") + integer(root, NULL, "ticks_not_trading") +
+                         integer(root, NULL, "ticks_unreliable"),
+                     N_MOVE + 4);
+    snprintf(path, sizeof(path), "%s/json", dir);
+    struct npy_array raw = npy_array(path, "features.npy", "<f4", FEATURES_N);
+    assert_int_equal(raw.n_row, n_expected);
     assert_int_equal(json_array_size(json_object_get(root, "names")), FEATURES_N);
     for (uint32_t i = 0; i < FEATURES_N; i++) {
         assert_string_equal(json_string_value(json_array_get(json_object_get(root, "names"), i)),
                             features_name(i));
         const json_t *f = json_array_get(json_object_get(root, "features"), i);
         assert_string_equal(json_string_value(json_object_get(f, "formula")), features_info(i)->formula);
-        assert_true(json_number_value(json_object_get(f, "min")) <=
-                    json_number_value(json_object_get(f, "mean")));
-        assert_true(json_number_value(json_object_get(f, "mean")) <=
-                    json_number_value(json_object_get(f, "max")));
+        double sum = 0, squares = 0, min = INFINITY, max = -INFINITY;
+        for (int r = 0; r < n_expected; r++) {
+            double x = (double)((const float *)raw.data)[(size_t)r * FEATURES_N + i];
+            sum += x, squares += x * x, min = fmin(min, x), max = fmax(max, x);
+        }
+        double mean = sum / n_expected, sd = sqrt(squares / n_expected - mean * mean);
+        assert_true(fabs(json_number_value(json_object_get(f, "mean")) - mean) < 1e-6);
+        assert_true(fabs(json_number_value(json_object_get(f, "sd")) - sd) < 1e-6);
+        assert_true(fabs(json_number_value(json_object_get(f, "min")) - min) < 1e-6);
+        assert_true(fabs(json_number_value(json_object_get(f, "max")) - max) < 1e-6);
     }
+    free(raw.data);
     const json_t *symbols = json_object_get(root, "symbols");
     assert_int_equal(json_array_size(symbols), 2);
     assert_string_equal(json_string_value(json_array_get(symbols, 0)), "AAA");
@@ -312,20 +346,77 @@ static void test_selection(void **state)
     snprintf(line, sizeof(line), "%s --out %s/bbb --symbols BBB", capture, dir);
     assert_int_equal(run(line), 0);
     snprintf(path, sizeof(path), "%s/bbb", dir);
-    struct npy_array mid = npy_read(path, "mid.npy", "<i8", 8);
+    struct npy_array mid = npy_array(path, "mid.npy", "<i8", 0);
     uint64_t n = 0;
     for (int i = 0; i < n_expected; i++)
         if (expected[i].stream == 1)
             assert_true(n < mid.n_row && ((const int64_t *)mid.data)[n++] == expected[i].mid2);
     assert_true(n == mid.n_row);
-    free(mid.buffer);
+    free(mid.data);
     snprintf(line, sizeof(line), "%s --out %s/trades --trigger trade", capture, dir);
     assert_int_equal(run(line), 0); /* the day has no trades: empty arrays, and that is no error */
     snprintf(path, sizeof(path), "%s/trades", dir);
-    struct npy_array none = npy_read(path, "features.npy", "<f4", 4);
+    struct npy_array none = npy_array(path, "features.npy", "<f4", FEATURES_N);
     assert_int_equal(none.n_row, 0);
-    assert_int_equal(none.n_col, FEATURES_N);
-    free(none.buffer);
+    free(none.data);
+}
+
+/* The day as a pcap, without the frame of message lost (0: whole). */
+static void write_pcap(const char *path, uint64_t lost)
+{
+    char error[CAPTURE_ERROR_CHARS];
+    struct capture *frames = capture_open(capture, 0, error);
+    pcap_t *format = pcap_open_dead_with_tstamp_precision(DLT_EN10MB, 65535, PCAP_TSTAMP_PRECISION_NANO);
+    pcap_dumper_t *out = pcap_dump_open(format, path);
+    assert_true(frames && out);
+    struct capture_frame frame;
+    for (uint64_t n = 1; capture_next_frame(frames, &frame, error) == 1; n++) {
+        struct pcap_pkthdr header = {.caplen = frame.len, .len = frame.len};
+        header.ts.tv_sec = (time_t)(frame.ts_ns / 1000000000);
+        header.ts.tv_usec = (suseconds_t)(frame.ts_ns % 1000000000);
+        if (n != lost)
+            pcap_dump((u_char *)out, &header, frame.data);
+    }
+    pcap_dump_close(out);
+    pcap_close(format);
+    capture_close(frames);
+}
+
+static void test_pcap_and_gap(void **state)
+{
+    (void)state;
+    enum { LOST = 500 };
+    char line[512], path[128];
+    snprintf(path, sizeof(path), "%s/day.pcap", dir);
+    write_pcap(path, 0);
+    snprintf(line, sizeof(line), "%s --out %s/whole", path, dir);
+    assert_int_equal(run(line), 0);
+    snprintf(line, sizeof(line), "%s --out %s/binaryfile", capture, dir);
+    assert_int_equal(run(line), 0);
+    snprintf(line, sizeof(line),
+             "cd %s && for a in whole/*.npy; do cmp $a binaryfile/${a#*/} || exit 1; done", dir);
+    assert_int_equal(system(line), 0);
+
+    write_pcap(path, LOST);
+    snprintf(line, sizeof(line), "%s --out %s/gap --set join.settle_ms=0", path, dir);
+    assert_int_equal(run(line), 0);
+    json_t *root = description("gap");
+    assert_int_equal(integer(root, NULL, "messages_lost"), 1);
+    json_decref(root);
+    snprintf(path, sizeof(path), "%s/gap", dir);
+    struct npy_array labels = npy_array(path, "labels.npy", "|i1", 0),
+                     ts = npy_array(path, "ts_ns.npy", "<u8", 0);
+    struct npy_array stream = npy_array(path, "stream.npy", "<u2", 0);
+    uint64_t lost_ns = 34200000000000u + LOST * 1000000ull, row = 0;
+    while (row < ts.n_row && ((const uint64_t *)ts.data)[row] < lost_ns)
+        row++;
+    assert_true(row > 300 && row < ts.n_row && ((const uint64_t *)ts.data)[row] < lost_ns + 20000000);
+    int n[2] = {0}; /* ticks of a stream between the row and the gap */
+    while (row-- > 0) {
+        int s = ((const uint16_t *)stream.data)[row];
+        assert_int_equal(((const int8_t *)labels.data)[row] == -1, n[s]++ < 10);
+    }
+    free(labels.data), free(ts.data), free(stream.data);
 }
 
 static void test_refusals(void **state)
@@ -383,9 +474,10 @@ static void test_torn_capture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_labels),    cmocka_unit_test(test_description),
-        cmocka_unit_test(test_selection), cmocka_unit_test(test_same_input_same_bytes),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_torn_capture),
+        cmocka_unit_test(test_labels),       cmocka_unit_test(test_description),
+        cmocka_unit_test(test_selection),    cmocka_unit_test(test_same_input_same_bytes),
+        cmocka_unit_test(test_pcap_and_gap), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_torn_capture),
     };
     return cmocka_run_group_tests(tests, make_day, remove_day);
 }

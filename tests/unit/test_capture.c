@@ -84,7 +84,7 @@ static void messages_of_a_binaryfile(void **state)
     const uint8_t *msg;
     uint16_t len;
     for (uint64_t i = 0; i < 5; i++) {
-        struct itch_msg decoded;
+        struct itch_msg decoded = {0};
         assert_int_equal(capture_offset(capture), i * 21);
         assert_int_equal(capture_next_message(capture, &msg, &len, error), 1);
         assert_int_equal(len, 19);

@@ -10,8 +10,7 @@
 #include "hls/kl_core.h"
 #include "tests/model_image.h"
 
-/* 12 + 20 rows: padding behind both layers' row grids (12 is not a multiple of 8), w_x (3 * 20 * 2 is one)
- * and the head. */
+/* 12 and 20 rows, 3 * 5 head weights: padding behind the row grids and the head. */
 static const struct model_image_shape SHAPE = {.n_in = 3, .n_layer = 2, .n_class = 3, .n_hidden = {3, 5}};
 
 static struct kl_core *core;
@@ -137,6 +136,10 @@ static void every_wrong_size_is_refused(void **state)
         assert_int_equal(kl_core_load(core, 0, exact, size), size == right ? KL_OK : KL_E_IMAGE);
         free(exact);
     }
+    /* The length is right, the header says otherwise. */
+    ((struct kl_image_header *)(void *)longer)->size_bytes = right + 8;
+    ((struct kl_image_header *)(void *)longer)->image_hash = kl_image_hash(longer, right);
+    assert_int_equal(kl_core_load(core, 0, longer, right), KL_E_IMAGE);
     /* Header and length agree with each other, but not with the shape. */
     ((struct kl_image_header *)(void *)longer)->size_bytes = right + 8;
     model_image_seal((struct kl_image_header *)(void *)longer);
@@ -343,6 +346,20 @@ static void head_bias_is_bounded(void **state)
     }
 }
 
+static void head_grid_ends_at_binary16s_own(void **state)
+{
+    (void)state;
+    /* Zero weights lie on every grid, so that only the range of head_frac decides. */
+    const size_t head = model_image_head_w(image);
+    memset(byte + head, 0, image->size_bytes - head);
+    for (int frac = 0; frac <= KL_W_FRAC_MAX + 1; frac++) {
+        image->head_frac = (uint8_t)frac;
+        assert_int_equal(load_sealed(), frac <= KL_W_FRAC_MAX ? KL_OK : KL_E_IMAGE);
+    }
+    image->head_frac = 255;
+    assert_int_equal(load_sealed(), KL_E_IMAGE);
+}
+
 static void shapes_load_up_to_the_limits(void **state)
 {
     (void)state;
@@ -358,6 +375,24 @@ static void shapes_load_up_to_the_limits(void **state)
         struct kl_image_header *other = model_image_new(&shapes[i], i);
         assert_non_null(other);
         assert_int_equal(kl_core_load(core, 0, other, other->size_bytes), KL_OK);
+        free(other);
+    }
+}
+
+static void shapes_beyond_the_limits_are_refused(void **state)
+{
+    (void)state;
+    /* Consistent images, one size too large each. */
+    const struct model_image_shape shapes[] = {
+        {.n_in = KL_N_IN_MAX + 1, .n_layer = 1, .n_class = 1, .n_hidden = {2}},
+        {.n_in = 1, .n_layer = 1, .n_class = KL_N_CLASS_MAX + 1, .n_hidden = {2}},
+        {.n_in = 1, .n_layer = 1, .n_class = 1, .n_hidden = {KL_N_HIDDEN_MAX + 1}},
+        {.n_in = 1, .n_layer = 2, .n_class = 1, .n_hidden = {1, KL_N_HIDDEN_MAX + 1}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct kl_image_header *other = model_image_new(&shapes[i], i);
+        assert_non_null(other);
+        assert_int_equal(kl_core_load(core, 0, other, other->size_bytes), KL_E_IMAGE);
         free(other);
     }
 }
@@ -387,7 +422,9 @@ int main(void)
         TEST(block_bound_is_exact),
         TEST(row_bound_is_exact),
         TEST(head_bias_is_bounded),
+        TEST(head_grid_ends_at_binary16s_own),
         TEST(shapes_load_up_to_the_limits),
+        TEST(shapes_beyond_the_limits_are_refused),
         TEST(slot_is_checked_and_the_other_one_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
