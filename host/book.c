@@ -1,7 +1,6 @@
 #include "book.h"
 
 #include <assert.h>
-#include <emmintrin.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,13 +50,7 @@ static_assert(BOOK_BID == 0 && BOOK_ASK == 1 && offsetof(struct book_bbo, ask_pr
 /* Pool of levels: a buddy allocator. Blocks are 2^k entries, k >= LOG2_BLOCK_MIN, aligned to their size; free
  * ones are in one doubly linked list per k (the links lie in the block's first entry), and state[] has for
  * the first unit of each block its k and whether it is free. */
-enum {
-    LOG2_BLOCK_MIN = 2,
-    LOG2_POOL_MAX = 30,
-    BLOCK_FREE = 0x80,
-    NO_BLOCK = UINT32_MAX,
-    SCAN = 8, /* levels looked at together */
-};
+enum { LOG2_BLOCK_MIN = 2, LOG2_POOL_MAX = 30, BLOCK_FREE = 0x80, NO_BLOCK = UINT32_MAX };
 
 struct free_links {
     uint32_t prev, next;
@@ -67,7 +60,7 @@ struct book_set {
     struct bucket *bucket;
     uint64_t bucket_mask;
     struct locate_book *locate;
-    struct book_level *level; /* SCAN entries in front are readable */
+    struct book_level *level;
     uint8_t *block_state;
     uint32_t free_list[LOG2_POOL_MAX + 1];
     uint32_t log2_pool;
@@ -171,73 +164,29 @@ static void pool_clear(struct book_set *set)
 
 /* ---- levels ---- */
 
-/* A level as it is moved and changed: always as one 16-byte access. Narrow writes, which the next shift of
- * levels would read as 16 bytes, would have to reach the cache first. Little-endian: price and n_order, then
- * qty. */
-typedef uint64_t level_bits __attribute__((vector_size(16), may_alias));
-static_assert(sizeof(struct book_level) == 16 && offsetof(struct book_level, n_order) == 4 &&
-                  offsetof(struct book_level, qty) == 8,
-              "struct book_level is level_bits");
-
-static inline level_bits *bits_of(struct book_level *level)
-{
-    return (level_bits *)(void *)level;
-}
-
-static inline level_bits bits_make(uint32_t price, uint32_t n_order, uint64_t qty)
-{
-    return (level_bits){(uint64_t)n_order << 32 | price, qty};
-}
-
 /* Prices mapped so that on either side the better price is the larger key. */
 static inline uint32_t side_flip(unsigned side)
 {
     return side == BOOK_BID ? 0 : UINT32_MAX;
 }
 
-/* Keys of four levels, as signed integers of the same order. */
-static inline __m128i four_keys(const struct book_level *level, __m128i flip_sign)
-{
-    const __m128i *at = (const __m128i *)(const void *)level;
-    __m128i low = _mm_unpacklo_epi32(_mm_load_si128(at), _mm_load_si128(at + 1));
-    __m128i high = _mm_unpacklo_epi32(_mm_load_si128(at + 2), _mm_load_si128(at + 3));
-    return _mm_xor_si128(_mm_unpacklo_epi64(low, high), flip_sign);
-}
-
-/* How many of the last n levels in front of end have a key of at least key, looking at SCAN of them; levels
- * are sorted, so it is the last so many. Without branches: where in the book an order lies is what no
- * predictor knows. In 16-byte loads, as the levels are written. Reads SCAN levels whatever n is: the pool has
- * that many in front. */
-static inline uint32_t levels_not_worse(const struct book_level *end, uint32_t n, uint32_t key, uint32_t flip)
-{
-    static const uint8_t last[SCAN + 1] = {0, 0x80, 0xc0, 0xe0, 0xf0, 0xf8, 0xfc, 0xfe, 0xff}; /* n lanes */
-    const uint32_t sign = 0x80000000u;
-    __m128i flip_sign = _mm_set1_epi32((int)(flip ^ sign)), wanted = _mm_set1_epi32((int)(key ^ sign));
-    __m128i worse_low = _mm_cmpgt_epi32(wanted, four_keys(end - SCAN, flip_sign));
-    __m128i worse_high = _mm_cmpgt_epi32(wanted, four_keys(end - SCAN / 2, flip_sign));
-    unsigned worse = (unsigned)_mm_movemask_ps(_mm_castsi128_ps(worse_low)) |
-                     (unsigned)_mm_movemask_ps(_mm_castsi128_ps(worse_high)) << 4;
-    return (uint32_t)__builtin_popcount(~worse & last[n < SCAN ? n : SCAN]);
-}
-
 /* Number of levels worse than price = index at which it is or belongs. From the touch outward, where nearly
- * all work is: on a real stream 69 % of it on the best 6 levels, 90 % on the best 13. */
+ * all work is; after LINEAR_STEPS by bisection, which bounds it. */
 static inline uint32_t level_index(const struct book_level *level, uint32_t n, uint32_t price, uint32_t flip)
 {
-    uint32_t key = price ^ flip;
-    uint32_t count = levels_not_worse(level + n, n, key, flip);
-    if (__builtin_expect(count < SCAN, 1))
-        return n - count;
-    count += levels_not_worse(level + n - SCAN, n - SCAN, key, flip);
-    if (__builtin_expect(count < 2 * SCAN, 1))
-        return n - count;
-    uint32_t low = 0, high = n - 2 * SCAN;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
+    enum { LINEAR_STEPS = 16 };
+    uint32_t key = price ^ flip, i = n, stop = n > LINEAR_STEPS ? n - LINEAR_STEPS : 0;
+    while (i > stop && (level[i - 1].price ^ flip) >= key)
+        i--;
+    if (i > stop || i == 0)
+        return i;
+    uint32_t low = 0;
+    while (low < i) {
+        uint32_t mid = low + (i - low) / 2;
         if ((level[mid].price ^ flip) < key)
             low = mid + 1;
         else
-            high = mid;
+            i = mid;
     }
     return low;
 }
@@ -282,7 +231,8 @@ static inline int level_add(struct book_set *set, struct locate_book *book, unsi
     struct book_level *level = &set->level[levels->first];
     uint32_t i = level_index(level, levels->n, price, side_flip(side));
     if (i < levels->n && level[i].price == price) {
-        *bits_of(&level[i]) += bits_make(0, 1, qty);
+        level[i].qty += qty;
+        level[i].n_order++;
         return 0;
     }
     if (set->counters.n_level == set->limits.n_level)
@@ -300,8 +250,8 @@ static inline int level_add(struct book_set *set, struct locate_book *book, unsi
         level = &set->level[levels->first];
     }
     for (uint32_t j = levels->n; j > i; j--)
-        *bits_of(&level[j]) = *bits_of(&level[j - 1]);
-    *bits_of(&level[i]) = bits_make(price, 1, qty);
+        level[j] = level[j - 1];
+    level[i] = (struct book_level){.price = price, .n_order = 1, .qty = qty};
     levels->n++;
     set->counters.n_level++;
     if (set->counters.n_level > set->counters.n_level_peak)
@@ -317,14 +267,15 @@ static inline void level_take(struct book_set *set, struct locate_book *book, un
     struct book_level *level = &set->level[levels->first];
     uint32_t i = level_index(level, levels->n, price, side_flip(side));
     assert(i < levels->n && level[i].price == price && level[i].qty >= qty);
-    level_bits left = *bits_of(&level[i]) - bits_make(0, order_gone ? 1 : 0, qty);
-    *bits_of(&level[i]) = left;
-    if (left[0] >> 32 > 0)
+    level[i].qty -= qty;
+    if (!order_gone)
         return;
-    assert(left[1] == 0);
+    if (--level[i].n_order > 0)
+        return;
+    assert(level[i].qty == 0);
     uint32_t n = --levels->n;
     for (; i < n; i++)
-        *bits_of(&level[i]) = *bits_of(&level[i + 1]);
+        level[i] = level[i + 1];
     set->counters.n_level--;
     if (n == 0)
         block_free(set, levels->first, levels->log2_cap);
@@ -425,8 +376,7 @@ struct book_set *book_create(const struct book_limits *limits)
     set->log2_pool = log2_up(4ull * limits->n_level);
     set->bucket = table_alloc((set->bucket_mask + 1) * sizeof(struct bucket));
     set->locate = table_alloc(BOOK_N_LOCATE * sizeof(struct locate_book));
-    struct book_level *level = table_alloc(((1ull << set->log2_pool) + SCAN) * sizeof(struct book_level));
-    set->level = level ? level + SCAN : NULL;
+    set->level = table_alloc((1ull << set->log2_pool) * sizeof(struct book_level));
     set->block_state = table_alloc((1ull << set->log2_pool) >> LOG2_BLOCK_MIN);
     if (!set->bucket || !set->locate || !set->level || !set->block_state) {
         book_free(set);
@@ -442,8 +392,7 @@ void book_free(struct book_set *set)
         return;
     free(set->bucket);
     free(set->locate);
-    if (set->level)
-        free(set->level - SCAN);
+    free(set->level);
     free(set->block_state);
     free(set);
 }

@@ -99,11 +99,10 @@ static void latency_chart_add(struct latency_chart *chart, uint64_t age, int is_
 {
     double line = chart->line ? (double)chart->line : 1;
     int bin = (int)floor(log((age ? (double)age : 1) / line) / chart->log_ratio);
-    /* The integers decide on which side of the line it is, as they did when the verdict was given. */
+    /* Left of the line as far as the verdict's integer comparison goes; right of it the logarithm is never
+     * negative. */
     if (age <= chart->line && bin >= 0)
         bin = -1;
-    else if (age > chart->line && bin < 0)
-        bin = 0;
     bin -= chart->first_bin;
     bin = bin < 0 ? 0 : bin >= CHART_N_BIN ? CHART_N_BIN - 1 : bin;
     (is_published ? chart->published : chart->dropped)[bin]++;

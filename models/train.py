@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+import warnings
 
 # The same numeric kernels on every x86-64-v3 machine, so that a seed gives the same weights; must precede torch.
 os.environ["OPENBLAS_CORETYPE"] = "Haswell"
@@ -200,6 +201,7 @@ def logistic_regression(data, x, parts, warmup):
 def export(net, path):
     net.eval()
     h, c = net.zero_state(1)
+    warnings.filterwarnings("ignore")  # about batches above 1 and shapes it cannot infer: neither is used here
     torch.onnx.export(net, (torch.zeros(1, 1, net.lstm.input_size), h, c), path, input_names=["x", "h_in", "c_in"],
                       output_names=["logits", "h_out", "c_out"], dynamic_axes={"x": {1: "time"}}, opset_version=13)
     import onnx
@@ -257,6 +259,7 @@ def main():
     os.makedirs(args.out, exist_ok=True)
     export(net, os.path.join(args.out, "model.onnx"))
     provenance = json.loads(args.provenance)
+    provenance["data_sha256"] = data.description["capture_sha256"]
     provenance["training"] = {k: v for k, v in vars(args).items() if k not in ("data", "out", "provenance")}
     provenance["test_accuracy"] = {k: round(v, 4) for k, v in figures["test_accuracy"].items()}
     norm = {

@@ -397,7 +397,7 @@ static void act_hidden(struct flow *flow, const struct flow_symbol *sym, struct 
     exchange_order(ex, symbol, side, price, draw_qty(flow, sym), EXCHANGE_HIDDEN);
 }
 
-/* Weights per mille of takers, adds, replaces, partial cancels, hidden orders; cancels make up the rest and
+/* Weights of takers, adds, replaces, partial cancels, hidden orders; cancels make up the rest and
  * grow with the book, which keeps its size stationary. */
 static void act(struct flow *flow, struct exchange *ex, uint32_t symbol, double pressure)
 {

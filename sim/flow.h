@@ -2,7 +2,7 @@
  *
  * The mechanism that makes the next move partly predictable: every symbol has a latent pressure in [-1, 1]
  * that no message carries. It reverts to the level of a hidden regime (down, quiet, up), which changes about
- * every 250 orders of the symbol; a common factor, moved by market-wide bursts, is added. Under upward
+ * every 300 orders of the symbol; a common factor, moved by market-wide bursts, is added. Under upward
  * pressure takers buy more often, new bids come more often and closer, asks are cancelled more often
  * (downward: the mirror image). So the queues lean before the price moves: queue imbalance and order-flow
  * imbalance carry information about the next mid move, but only through noise, as prices move when a best
@@ -10,11 +10,17 @@
  *
  * Timing: per symbol a self-exciting point process, two exponential kernels (0.3 ms and 50 ms) over a base
  * rate that falls off by rank (some symbols are busy, most are not). Bursts: a common shock makes 100 to 400
- * messages over many symbols within 100 to 200 us. Sources: Smith, Farmer, Gillemot, Krishnamurthy 2003
- * (zero-intelligence flow: rates of limit, market, cancel); Huang, Lehalle, Rosenbaum 2015 (rates that depend
- * on the queues); Gould and Bonart 2015 (queue imbalance predicts the next move); Cont, Kukanov, Stoikov 2014
- * (order-flow imbalance); Bacry, Mastromatteo, Muzy 2015 (Hawkes). The parameters are ours, set so that the
- * message mix is that of a real day; no real stock is modelled.
+ * messages over many symbols within 100 to 200 us.
+ *
+ * Calibration: the parameters are ours, set so that the message mix is near a real day's and so that, of
+ * three classes (mid down, flat, up after ten changes of the best prices or queues), a small network on queue
+ * and flow imbalances calls about 63 % right on later unseen time, where the largest class has about 47 %. No
+ * real stock is modelled.
+ *
+ * Sources: Smith, Farmer, Gillemot, Krishnamurthy 2003 (zero-intelligence flow: rates of limit, market,
+ * cancel); Huang, Lehalle, Rosenbaum 2015 (rates that depend on the queues); Gould and Bonart 2015 (queue
+ * imbalance predicts the next move); Cont, Kukanov, Stoikov 2014 (order-flow imbalance); Bacry, Mastromatteo,
+ * Muzy 2015 (Hawkes processes).
  *
  * Integer and correctly rounded arithmetic only (sim/rng.h). One thread. */
 #ifndef FLOW_H
