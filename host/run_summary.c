@@ -44,11 +44,11 @@ int run_summary_text(const struct run_summary *s, FILE *out)
             (unsigned long long)frames->frames, (unsigned long long)market->messages);
     fprintf(out, " (%llu unknown)\n", (unsigned long long)market->unknown_messages);
     fprintf(out,
-            "lines        A %llu packets, %llu gaps; B %llu packets, %llu gaps; %llu messages filled in, "
-            "%llu lost\n",
+            "lines        A %llu packets, %llu gaps; B %llu packets, %llu gaps; lost on both: %llu gaps, "
+            "%llu messages\n",
             (unsigned long long)mold->packets[0], (unsigned long long)mold->gaps[0],
             (unsigned long long)mold->packets[1], (unsigned long long)mold->gaps[1],
-            (unsigned long long)mold->recovered, (unsigned long long)mold->messages_lost);
+            (unsigned long long)mold->gaps_lost, (unsigned long long)mold->messages_lost);
     if (bad_frames(frames) + mold->malformed + mold->foreign_session + frames->filtered)
         fprintf(out,
                 "not taken    %llu damaged frames, %llu malformed and %llu foreign-session packets, %llu of "
