@@ -110,6 +110,13 @@ static int call_accel(struct appliance *a, enum kl_op op, uint32_t stream, uint3
     return a->result.seq_no == a->request_seq ? 0 : -1;
 }
 
+/* A device may answer anything; what the log and the wire can carry is checked before it goes there. */
+static int plausible(const struct kl_result *r)
+{
+    return r->abi_version == KL_ABI_VERSION && r->n_class >= 1 && r->n_class <= KL_N_CLASS_MAX &&
+           r->cls < r->n_class && r->logit_frac < 64;
+}
+
 static enum verdict device_error(struct appliance *a, const struct intake_tick *tick, uint32_t status)
 {
     a->stats.device_errors++;
@@ -197,7 +204,7 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
                    (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000)))
         return device_error(a, tick, UINT32_MAX);
     r->request_seq = a->result.seq_no;
-    if (a->result.status != KL_OK)
+    if (a->result.status != KL_OK || !plausible(&a->result))
         return device_error(a, tick, a->result.status);
     spend(a, a->cfg.config->replay.io_ns + kernel_ns(a, a->result.kernel_cycles));
     r->completed = now(a);

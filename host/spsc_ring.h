@@ -24,10 +24,13 @@ struct spsc_ring {
     uint8_t *records;
 };
 
-/* n_record: power of two. Returns 0, or -1 (not a power of two, or out of memory). */
+/* n_record: power of two. Returns 0, or -1: not a power of two, more than the address space holds, or out of
+ * memory. The struct itself must lie on 64 bytes (_Alignas: aligned_alloc, not malloc). Pages are not
+ * touched. */
 static inline int spsc_ring_init(struct spsc_ring *ring, uint64_t n_record, uint32_t record_bytes)
 {
-    if (n_record == 0 || (n_record & (n_record - 1)) != 0 || record_bytes == 0)
+    if (n_record == 0 || (n_record & (n_record - 1)) != 0 || record_bytes == 0 ||
+        n_record > (SIZE_MAX - 63) / record_bytes)
         return -1;
     atomic_init(&ring->head, 0);
     atomic_init(&ring->tail, 0);
