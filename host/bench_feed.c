@@ -2,11 +2,14 @@
 
 #include <getopt.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../net/capture.h"
 #include "../net/itch.h"
@@ -26,23 +29,29 @@ enum {
     N_ORDER = 2000000,
     N_LEVEL = 1000000,
     SEED = 20191230,
+    READ_BYTES = 1 << 20,
 };
+
+enum stage { WALK, DECODE, BOOK, LOOK_AHEAD, N_STAGE };
 
 static const char usage_text[] =
     "usage: killline bench feed [--itch FILE] [--messages N] [--symbols N] [--json]\n"
     "\n"
-    "Measures, per message, on one core, warm, in interleaved rounds over the same bytes in memory (medians "
-    "of 5 rounds\n"
-    "of the thread's CPU time):\n"
+    "Measures, per message, on one core, warm, in interleaved rounds over the same bytes (medians of 5 "
+    "rounds of the\n"
+    "thread's CPU time):\n"
     "  frame walk   follows the length prefixes and loads 8 bytes of each message: the floor\n"
     "  decode       every field of every message\n"
     "  book         decode, order books of all symbols, BBO, symbol and trading state (market_apply), each "
     "message as\n"
     "               if it were alone in its datagram; and with look-ahead within full datagrams of 1400 "
     "bytes\n"
-    "p99 and max of book come from a pass of their own with a time stamp around every message; the stamp's "
-    "own\n"
-    "cost is stated and not taken off, and what else the machine did in that time is in them.\n"
+    "each with the bytes in memory, and with the bytes read from the page cache in pieces of 1 MiB: the way "
+    "parsers of\n"
+    "files are compared, where the kernel's copy is part of the floor too.\n"
+    "p99 and max of book come from a pass of their own (in memory) with a time stamp around every message; "
+    "the stamp's\n"
+    "own cost is stated and not taken off, and what else the machine did in that time is in them.\n"
     "\n"
     "  --itch FILE     a BinaryFILE of ITCH 5.0 messages; without it a seeded flow is generated in memory\n"
     "                  (45 % A, 43 % D, 6 % U, 3 % E, 0.7 % X, Zipf over the symbols: realistic, not real)\n"
@@ -54,7 +63,9 @@ static const char usage_text[] =
 struct feed_bench {
     struct bench_flow flow;
     struct market *market;
-    double walk_ns[N_ROUND], decode_ns[N_ROUND], book_ns[N_ROUND], look_ahead_ns[N_ROUND];
+    double memory_ns[N_STAGE][N_ROUND], file_ns[N_STAGE][N_ROUND];
+    int file;                     /* the flow again, in the page cache */
+    uint8_t *file_buffer;         /* a piece of it behind the start of a message */
     struct histogram per_message; /* cycles */
     struct clock_calibration calibration;
     double stamp_ns; /* cost of one time stamp */
@@ -69,73 +80,95 @@ static double cpu_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static double walk_pass(const struct bench_flow *flow)
+/* What is measured: takes the whole messages of [p, end), returns where the first incomplete one begins. The
+ * pad behind end makes an 8-byte load of the last message legal. */
+typedef const uint8_t *(*span_fn)(struct feed_bench *bench, const uint8_t *p, const uint8_t *end);
+
+static inline int is_whole(const uint8_t *p, const uint8_t *end)
 {
-    const uint8_t *p = flow->data, *end = p + flow->size_bytes;
+    return end - p >= 2 && end - p >= 2 + itch_load_u16(p);
+}
+
+static const uint8_t *walk_span(struct feed_bench *bench, const uint8_t *p, const uint8_t *end)
+{
     uint64_t sum = 0;
-    double start = cpu_ns();
-    while (p < end) {
+    (void)bench;
+    while (is_whole(p, end)) {
         uint64_t word;
-        memcpy(&word, p + 2, sizeof(word)); /* the pad makes this legal for the last message */
+        memcpy(&word, p + 2, sizeof(word));
         sum += word;
         p += 2 + itch_load_u16(p);
     }
     __asm__ volatile("" : : "r"(sum)); /* the loads are needed */
-    return (cpu_ns() - start) / (double)flow->n_message;
+    return p;
 }
 
-static double decode_pass(const struct bench_flow *flow)
+static const uint8_t *decode_span(struct feed_bench *bench, const uint8_t *p, const uint8_t *end)
 {
-    const uint8_t *p = flow->data, *end = p + flow->size_bytes;
-    double start = cpu_ns();
-    while (p < end) {
+    (void)bench;
+    while (is_whole(p, end)) {
         struct itch_msg msg;
         uint16_t len = itch_load_u16(p);
         itch_decode(p + 2, len, &msg);
         __asm__ volatile("" : : "r"(&msg) : "memory"); /* every field is needed, in memory */
         p += 2 + len;
     }
-    return (cpu_ns() - start) / (double)flow->n_message;
+    return p;
 }
 
-static double book_pass(const struct bench_flow *flow, struct market *market)
+static const uint8_t *book_span(struct feed_bench *bench, const uint8_t *p, const uint8_t *end)
 {
-    const uint8_t *p = flow->data, *end = p + flow->size_bytes;
-    market_new_session(market);
-    double start = cpu_ns();
-    while (p < end) {
+    while (is_whole(p, end)) {
         struct market_event event;
         uint16_t len = itch_load_u16(p);
-        market_apply(market, p + 2, len, &event);
+        market_apply(bench->market, p + 2, len, &event);
         __asm__ volatile("" : : "r"(&event) : "memory");
         p += 2 + len;
     }
-    return (cpu_ns() - start) / (double)flow->n_message;
+    return p;
 }
 
 /* A datagram's messages are announced first, then applied: what a receiver that has the whole datagram can
  * do. */
-static double look_ahead_pass(const struct bench_flow *flow, struct market *market)
+static const uint8_t *look_ahead_span(struct feed_bench *bench, const uint8_t *p, const uint8_t *end)
 {
-    const uint8_t *p = flow->data, *end = p + flow->size_bytes;
-    market_new_session(market);
-    double start = cpu_ns();
-    while (p < end) {
+    while (is_whole(p, end)) {
         const uint8_t *ahead = p;
-        while (ahead < end && ahead - p <= BATCH_BYTES) {
+        while (ahead - p <= BATCH_BYTES && is_whole(ahead, end)) {
             uint16_t len = itch_load_u16(ahead);
-            market_prefetch(market, ahead + 2, len);
+            market_prefetch(bench->market, ahead + 2, len);
             ahead += 2 + len;
         }
-        while (p < ahead) {
-            struct market_event event;
-            uint16_t len = itch_load_u16(p);
-            market_apply(market, p + 2, len, &event);
-            __asm__ volatile("" : : "r"(&event) : "memory");
-            p += 2 + len;
-        }
+        p = book_span(bench, p, ahead);
     }
-    return (cpu_ns() - start) / (double)flow->n_message;
+    return p;
+}
+
+/* ns per message over the flow as it lies in memory. */
+static double memory_pass(struct feed_bench *bench, span_fn span)
+{
+    market_new_session(bench->market);
+    double start = cpu_ns();
+    span(bench, bench->flow.data, bench->flow.data + bench->flow.size_bytes);
+    return (cpu_ns() - start) / (double)bench->flow.n_message;
+}
+
+/* The same, the bytes read from a file in the page cache piece by piece. NAN when it cannot be read. */
+static double file_pass(struct feed_bench *bench, span_fn span)
+{
+    uint8_t *buffer = bench->file_buffer;
+    size_t kept = 0;
+    ssize_t got;
+    off_t offset = 0;
+    market_new_session(bench->market);
+    double start = cpu_ns();
+    while ((got = pread(bench->file, buffer + kept, READ_BYTES, offset)) > 0) {
+        const uint8_t *end = buffer + kept + got, *rest = span(bench, buffer, end);
+        kept = (size_t)(end - rest);
+        memcpy(buffer, rest, kept);
+        offset += got;
+    }
+    return got < 0 || kept ? NAN : (cpu_ns() - start) / (double)bench->flow.n_message;
 }
 
 static void stamped_pass(struct feed_bench *bench)
@@ -178,6 +211,32 @@ static double median(const double *rounds)
     return sorted[N_ROUND / 2];
 }
 
+/* The flow into a file that exists in memory only. */
+static int make_file(struct feed_bench *bench)
+{
+    bench->file = memfd_create("killline-bench", 0);
+    bench->file_buffer = calloc(1, READ_BYTES + 2 + UINT16_MAX + BENCH_FLOW_PAD_BYTES);
+    if (bench->file < 0 || !bench->file_buffer)
+        return -1;
+    for (size_t at = 0; at < bench->flow.size_bytes;) {
+        ssize_t put = write(bench->file, bench->flow.data + at, bench->flow.size_bytes - at);
+        if (put <= 0)
+            return -1;
+        at += (size_t)put;
+    }
+    return 0;
+}
+
+static void measure_round(struct feed_bench *bench, int round)
+{
+    static const span_fn spans[N_STAGE] = {
+        [WALK] = walk_span, [DECODE] = decode_span, [BOOK] = book_span, [LOOK_AHEAD] = look_ahead_span};
+    for (int stage = 0; stage < N_STAGE; stage++) {
+        bench->memory_ns[stage][round] = memory_pass(bench, spans[stage]);
+        bench->file_ns[stage][round] = file_pass(bench, spans[stage]);
+    }
+}
+
 static int measure(struct feed_bench *bench)
 {
     const struct market_config config = {.join = MARKET_JOIN_SETTLED,
@@ -187,30 +246,30 @@ static int measure(struct feed_bench *bench)
         return cmd_error(
             "bench feed: this machine's time stamp counter does not run evenly; no figures from here");
     bench->market = market_create(&config);
-    if (!bench->market)
-        return cmd_error("bench feed: out of memory for the books");
+    if (!bench->market || make_file(bench) != 0)
+        return cmd_error(
+            "bench feed: out of memory for the books or a second copy of the flow: %m; measure fewer "
+            "--messages");
     bench->stamp_ns = stamp_cost_ns(&bench->calibration);
+    memory_pass(bench, book_span); /* for the counts */
     const struct book_counters *counters = book_counters(market_books(bench->market));
-    for (int round = -1; round < N_ROUND; round++) { /* the first warms up and is not counted */
-        int i = round < 0 ? 0 : round;
-        bench->walk_ns[i] = walk_pass(&bench->flow);
-        bench->decode_ns[i] = decode_pass(&bench->flow);
-        bench->book_ns[i] = book_pass(&bench->flow, bench->market);
-        if (round < 0) {
-            bench->n_live_order = counters->n_order_peak;
-            bench->n_level = counters->n_level_peak;
-            bench->unknown_ref = counters->unknown_ref;
-            for (uint32_t locate = 1; locate < BOOK_N_LOCATE; locate++)
-                bench->n_symbol += market_symbol(bench->market, (uint16_t)locate)[0] != ' ';
-        }
-        bench->look_ahead_ns[i] = look_ahead_pass(&bench->flow, bench->market);
-        cmd_progress("measuring", "rounds", (unsigned long long)(round + 2), N_ROUND + 1);
-    }
-    stamped_pass(bench);
-    cmd_progress_done();
+    bench->n_live_order = counters->n_order_peak;
+    bench->n_level = counters->n_level_peak;
+    bench->unknown_ref = counters->unknown_ref;
+    for (uint32_t locate = 1; locate < BOOK_N_LOCATE; locate++)
+        bench->n_symbol += market_symbol(bench->market, (uint16_t)locate)[0] != ' ';
     if (counters->full)
         return cmd_error("bench feed: the books outgrew %d orders or %d levels; measure fewer --messages",
                          N_ORDER, N_LEVEL);
+    measure_round(bench, 0); /* warms up; measured again */
+    for (int round = 0; round < N_ROUND; round++) {
+        measure_round(bench, round);
+        cmd_progress("measuring", "rounds", (unsigned long long)(round + 1), N_ROUND);
+    }
+    stamped_pass(bench);
+    cmd_progress_done();
+    if (isnan(bench->file_ns[WALK][0]))
+        return cmd_error("bench feed: cannot read the flow back from the page cache: %m");
     return 0;
 }
 
@@ -258,10 +317,22 @@ static int load_file(const char *path, uint64_t n_max, struct bench_flow *flow)
     return 0;
 }
 
+static json_t *figures_json(const double ns[N_STAGE])
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f}}", "frame_walk_ns", ns[WALK], "decode_ns",
+                     ns[DECODE], "book_ns", ns[BOOK], "book_look_ahead_ns", ns[LOOK_AHEAD], "ratios",
+                     "decode_to_frame_walk", ns[DECODE] / ns[WALK], "book_to_frame_walk", ns[BOOK] / ns[WALK],
+                     "book_look_ahead_to_frame_walk", ns[LOOK_AHEAD] / ns[WALK]);
+}
+
 static int print(const struct feed_bench *bench, const char *path, int as_json)
 {
-    double walk = median(bench->walk_ns), decode = median(bench->decode_ns), book = median(bench->book_ns),
-           look_ahead = median(bench->look_ahead_ns);
+    static const char *const names[N_STAGE] = {"frame walk", "decode", "book", "book, look-ahead"};
+    double memory[N_STAGE], file[N_STAGE];
+    for (int stage = 0; stage < N_STAGE; stage++) {
+        memory[stage] = median(bench->memory_ns[stage]);
+        file[stage] = median(bench->file_ns[stage]);
+    }
     double p99 = clock_cycles_to_ns(&bench->calibration, histogram_quantile(&bench->per_message, 0.99));
     double max = clock_cycles_to_ns(&bench->calibration, bench->per_message.max);
     struct rusage usage;
@@ -269,34 +340,32 @@ static int print(const struct feed_bench *bench, const char *path, int as_json)
     double rss_mb = (double)usage.ru_maxrss / 1024.0;
     const char *source = path ? path : "generated";
     if (as_json) {
-        json_t *root = json_pack(
-            "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:{s:f, s:f, s:f}, s:f, s:{s:f, s:f, s:f}, "
-            "s:f, s:f}",
-            "label", "measured", "source", source, "messages", (json_int_t)bench->flow.n_message, "symbols",
+        json_t *root = figures_json(memory);
+        json_t *more = json_pack(
+            "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:{s:f, s:f, s:f}, s:o, s:f, s:f}", "label", "measured",
+            "source", source, "messages", (json_int_t)bench->flow.n_message, "symbols",
             (json_int_t)bench->n_symbol, "live_orders", (json_int_t)bench->n_live_order, "live_levels",
             (json_int_t)bench->n_level, "unknown_references", (json_int_t)bench->unknown_ref, "rounds",
-            N_ROUND, "frame_walk_ns", walk, "decode_ns", decode, "book_ns", "mean", book, "p99", p99, "max",
-            max, "book_look_ahead_ns", look_ahead, "ratios", "decode_to_frame_walk", decode / walk,
-            "book_to_frame_walk", book / walk, "book_look_ahead_to_frame_walk", look_ahead / walk,
-            "time_stamp_ns", bench->stamp_ns, "peak_rss_mb", rss_mb);
-        int failed = !root || json_dumpf(root, stdout, JSON_REAL_PRECISION(6)) != 0;
+            N_ROUND, "book_ns", "mean", memory[BOOK], "p99", p99, "max", max, "from_page_cache",
+            figures_json(file), "time_stamp_ns", bench->stamp_ns, "peak_rss_mb", rss_mb);
+        int failed = !root || !more || json_object_update(root, more) != 0 ||
+                     json_dumpf(root, stdout, JSON_REAL_PRECISION(6)) != 0;
         json_decref(root);
+        json_decref(more);
         putchar('\n');
         return fflush(stdout) != 0 || failed ? cmd_error("bench feed: cannot write the result: %m") : 0;
     }
-    printf("bench feed, measured, medians of %d rounds, ns per message\n"
-           "  flow               %s: %llu messages, %llu symbols, at most %llu live orders on %llu levels\n"
-           "  frame walk         %8.1f\n"
-           "  decode             %8.1f   %.1f x the walk\n"
-           "  book               %8.1f   %.1f x the walk; decode and books of all symbols\n"
-           "  book, look-ahead   %8.1f   %.1f x the walk; within full datagrams\n"
-           "  book p99           %8.1f   max %.0f; of single messages, stamped apart: each value holds one "
-           "stamp, %.1f\n"
-           "  peak memory        %8.1f MB\n",
+    printf("bench feed, measured, medians of %d rounds\n"
+           "%s: %llu messages, %llu symbols, at most %llu live orders on %llu levels\n\n"
+           "ns per message       in memory  x the walk   from page cache  x the walk\n",
            N_ROUND, source, (unsigned long long)bench->flow.n_message, (unsigned long long)bench->n_symbol,
-           (unsigned long long)bench->n_live_order, (unsigned long long)bench->n_level, walk, decode,
-           decode / walk, book, book / walk, look_ahead, look_ahead / walk, p99, max, bench->stamp_ns,
-           rss_mb);
+           (unsigned long long)bench->n_live_order, (unsigned long long)bench->n_level);
+    for (int stage = 0; stage < N_STAGE; stage++)
+        printf("  %-18s %9.1f  %10.1f   %15.1f  %10.1f\n", names[stage], memory[stage],
+               memory[stage] / memory[WALK], file[stage], file[stage] / file[WALK]);
+    printf("  book, one message  p99 %.0f, max %.0f; stamped apart, each value holds one stamp of %.1f\n"
+           "peak memory          %.0f MB\n",
+           p99, max, bench->stamp_ns, rss_mb);
     return fflush(stdout) != 0 ? cmd_error("bench feed: cannot write the result: %m") : 0;
 }
 
@@ -345,6 +414,7 @@ int bench_feed(int argc, char **argv)
     struct feed_bench *bench = calloc(1, sizeof(*bench));
     if (!bench)
         return cmd_error("bench feed: out of memory");
+    bench->file = -1;
     int status;
     if (path) {
         status = load_file(path, n_message, &bench->flow);
@@ -361,6 +431,9 @@ int bench_feed(int argc, char **argv)
     if (status == 0)
         status = print(bench, path, as_json);
     market_free(bench->market);
+    if (bench->file >= 0)
+        close(bench->file);
+    free(bench->file_buffer);
     free(bench->flow.data);
     free(bench);
     return status;

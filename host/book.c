@@ -10,10 +10,11 @@
  * the first bucket with none, so a deletion needs no tombstone and moves nothing. Saturated it stays:
  * searches are then longer than needed, never wrong.
  *
- * Linear hashing (Litwin 1980): only the first n_bucket buckets are homes. An add that leaves more than 1.5
- * orders per home bucket splits one more, so what is in use stays as small as the live orders allow, and in
- * the cache. With 22,000 live orders in a table for 2 million this took the slowest 1 % of messages from 250
- * to 110 ns. */
+ * Linear hashing (Litwin 1980): only the first n_home buckets are homes. An add that leaves more orders than
+ * homes makes one more, so what is in use stays about as small as the live orders, and in the cache, however
+ * large the limit is. Against all buckets as homes from the start (limit of 2 million orders, measured
+ * interleaved): 22,000 live orders 50 to 45 ns per message, its p99 from 250 to 120 ns; AAPL 2019-12-30, 382
+ * live orders, 88 to 40 ns. */
 enum { BUCKET_SLOTS = 3, LOG2_HOMES_MIN = 6 };
 
 struct bucket {
@@ -292,16 +293,22 @@ static inline void level_take(struct book_set *set, struct locate_book *book, un
 
 /* ---- orders ---- */
 
-/* The product's top byte, which depends on all of ref, becomes the lowest one: the masks take from there. */
+/* References of a day are handed out in rising order, so the 16 neighbours in number that share all but their
+ * low bits go to 8 neighbouring buckets: the lines of an add are there since the add before. Longer runs
+ * would be faster still on a stream, but two dense ones that meet spill over as much. The rest is scattered:
+ * the product's top byte, which depends on all bits above, becomes the lowest one, as the masks take from
+ * there. */
 static inline uint64_t ref_hash(uint64_t ref)
 {
-    return __builtin_bswap64(ref * 0x9e3779b97f4a7c15ull);
+    return __builtin_bswap64((ref >> 4) * 0x9e3779b97f4a7c15ull) << 3 | (ref >> 1 & 7);
 }
 
 static inline uint64_t bucket_of(const struct book_set *set, uint64_t ref)
 {
-    uint64_t hash = ref_hash(ref), home = hash & (2 * set->home_mask + 1);
-    return home < set->n_home ? home : hash & set->home_mask;
+    uint64_t home = ref_hash(ref) & (2 * set->home_mask + 1);
+    uint64_t beyond =
+        home >= set->n_home; /* not a home yet: without its highest bit. No branch: nobody foresees it */
+    return home ^ ((set->home_mask + 1) & -beyond);
 }
 
 static inline unsigned bucket_match(const struct bucket *b, uint64_t ref)
@@ -396,7 +403,7 @@ static void homes_split(struct book_set *set)
 
 static inline void homes_grow(struct book_set *set)
 {
-    if (__builtin_expect(2 * set->counters.n_order > 3 * set->n_home, 0) && set->n_home <= set->bucket_mask)
+    if (__builtin_expect(set->counters.n_order > set->n_home, 0))
         homes_split(set);
 }
 
@@ -419,8 +426,7 @@ struct book_set *book_create(const struct book_limits *limits)
     if (!set)
         return NULL;
     set->limits = *limits;
-    /* At the limit two of three slots are taken: few searches leave their first bucket. */
-    set->bucket_mask = (1ull << log2_up((limits->n_order + 1ull) / 2)) - 1;
+    set->bucket_mask = (1ull << log2_up(limits->n_order)) - 1; /* a home for every order */
     set->log2_pool = log2_up(4ull * limits->n_level);
     set->bucket = table_alloc((set->bucket_mask + 1) * sizeof(struct bucket));
     set->locate = table_alloc(BOOK_N_LOCATE * sizeof(struct locate_book));

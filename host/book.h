@@ -5,7 +5,7 @@
  * never corrupt a level: quantities cannot wrap. No allocation after book_create, which also touches all
  * memory, so that no page fault is left for later. One thread.
  *
- * Memory: 32 to 64 bytes per order and 64 to 128 bytes per level of book_limits (both tables are rounded up
+ * Memory: 64 to 128 bytes per order and per level of book_limits (both tables are rounded up
  * to a power of two), and 4 MiB for the locates; in 2 MiB pages where the system has them. */
 #ifndef BOOK_H
 #define BOOK_H

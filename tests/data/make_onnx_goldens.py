@@ -67,8 +67,23 @@ def export(name, net, rank=3, n_step=N_STEP, **options):
     onnx.save(model, path)
 
 
-def accepted(name, net, **options):
+def stored_transposed(graph):
+    """The head's weight stored as nn.Linear has it, and a Transpose in front of the MatMul."""
+    matmul = next(n for n in graph.node if n.op_type == "MatMul")
+    weight = next(t for t in graph.initializer if t.name == matmul.input[1])
+    constant(graph, weight.name, np.ascontiguousarray(numpy_helper.to_array(weight).T))
+    transpose = helper.make_node("Transpose", [weight.name], ["transposed"], "transpose", perm=[1, 0])
+    insert(graph, list(graph.node).index(matmul), transpose)
+    next(n for n in graph.node if n.op_type == "MatMul").input[1] = "transposed"
+
+
+def accepted(name, net, change=None, **options):
     export(name, net, **options)
+    if change:
+        path = os.path.join(OUT, name + ".onnx")
+        model = onnx.load(path)
+        change(model.graph)
+        onnx.save(model, path)
     with torch.no_grad():
         x = torch.randn(1, N_STEP, net.lstm.input_size) * 1.5
         y, _ = net.lstm(x if net.batch_first else x.transpose(0, 1))
@@ -108,6 +123,7 @@ def make_accepted():
         accepted("opset_11_softmax", Net(4, 5, 1, 3, True, "last", softmax=softmax), opset_version=11),
         accepted("opset_16", Net(4, 5, 1, 3, True, "every"), opset_version=16, **dynamic),
         accepted("keep_initializers", Net(4, 5, 1, 3, True, "every"), keep_initializers_as_inputs=True),
+        accepted("transposed_head", Net(4, 5, 1, 3, True, "every"), change=stored_transposed),
     ]
 
 
@@ -293,6 +309,10 @@ def make_refused():
     @refused("'head'", "alpha")
     def refused_gemm_alpha(model, graph, node):
         attribute(node["head"], "alpha", 0.5)
+
+    @refused("'head'", "'TBF'", "Gemm")
+    def refused_gemm_three_axes(model, graph, node):
+        node["head"].input[0] = "Z"
 
     @refused("'head'", "9 classes")
     def refused_nine_classes(model, graph, node):

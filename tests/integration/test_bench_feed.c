@@ -82,6 +82,10 @@ static void check_json(const char *text, const char *source, double n_message, d
     double ratio = json_number_value(json_object_get(ratios, "book_to_frame_walk"));
     assert_true(ratio > mean / walk * 0.999 && ratio < mean / walk * 1.001);
     assert_true(json_number_value(json_object_get(ratios, "decode_to_frame_walk")) > 0);
+    const json_t *cached = json_object_get(root, "from_page_cache");
+    static const char *const also[] = {"frame_walk_ns", "decode_ns", "book_ns", "book_look_ahead_ns"};
+    for (size_t i = 0; i < sizeof(also) / sizeof(also[0]); i++)
+        assert_true(json_number_value(json_object_get(cached, also[i])) > 0);
     json_decref(root);
 }
 

@@ -314,7 +314,7 @@ static void more_symbols_than_streams_are_reported_once(void **state)
     struct itch_msg m = feed_event('O', 1);
     packet(&f, FEED_GROUP_A, &m, 1);
     for (int i = 1; i <= KL_N_STREAM_MAX + 2; i++) {
-        char name[9];
+        char name[16];
         snprintf(name, sizeof(name), "S%d", i);
         struct itch_msg both[2] = {feed_directory((uint16_t)i, name, 2),
                                    feed_state((uint16_t)i, name, 'T', 3)};

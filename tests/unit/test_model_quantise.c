@@ -95,6 +95,13 @@ static void rows_are_unit_major_and_sigmoid_gates_half(void **state)
             assert_true(ldexp(v.bias[row], -KL_Z_FRAC) == scale * (double)w.bias[0][from]);
         }
     free(image);
+    for (uint32_t r = 0; r < 20; r++)
+        w.bias[0][r] = 0.1f; /* 104,857.6 steps of 2^-20 */
+    image = quantise(&w);
+    v = view(image, 0);
+    assert_int_equal(v.bias[0], 52429);
+    assert_int_equal(v.bias[2], 104858);
+    free(image);
     model_weights_free(&w);
 }
 
@@ -306,6 +313,38 @@ static void damaged_images_are_refused(void **state)
     model_weights_free(&w);
 }
 
+static void off_grid_images_are_refused(void **state)
+{
+    (void)state;
+    struct model_weights w = model_random(1, 1, (const uint32_t[]){1}, 2, 0, 1);
+    struct kl_image_header *image = quantise(&w); /* all zero, so every grid is 2^-24 */
+    struct layer_view v = view(image, 0);
+    char error[MODEL_ERROR_CHARS];
+    uint8_t *bytes = (uint8_t *)image, *w_x_frac = bytes + (v.w_x_frac - bytes);
+    uint16_t *w_x = (void *)(bytes + ((const uint8_t *)v.w_x - bytes));
+    int64_t *head_bias = (void *)(bytes + (v.end - bytes));
+    w_x[0] = 0x0001; /* 2^-24 */
+    image->image_hash = kl_image_hash(image, image->size_bytes);
+    assert_int_equal(model_image_check(image, image->size_bytes, error), 0);
+    w_x_frac[0] = 23;
+    image->image_hash = kl_image_hash(image, image->size_bytes);
+    assert_int_equal(model_image_check(image, image->size_bytes, error), -1);
+    assert_non_null(strstr(error, "off its grid"));
+    w_x[0] = 0x8002; /* -2^-23 */
+    head_bias[1] = -((int64_t)1 << KL_HEAD_BIAS_BITS);
+    image->image_hash = kl_image_hash(image, image->size_bytes);
+    assert_int_equal(model_image_check(image, image->size_bytes, error), 0);
+    head_bias[1]--;
+    image->image_hash = kl_image_hash(image, image->size_bytes);
+    assert_int_equal(model_image_check(image, image->size_bytes, error), -1);
+    assert_non_null(strstr(error, "class 1"));
+    head_bias[1] = ((int64_t)1 << KL_HEAD_BIAS_BITS) + 1;
+    image->image_hash = kl_image_hash(image, image->size_bytes);
+    assert_int_equal(model_image_check(image, image->size_bytes, error), -1);
+    free(image);
+    model_weights_free(&w);
+}
+
 /* An image that someone else wrote: each number alone is valid, the sums are not. */
 static void overflowing_images_are_refused(void **state)
 {
@@ -323,6 +362,14 @@ static void overflowing_images_are_refused(void **state)
     image->image_hash = kl_image_hash(image, image->size_bytes);
     assert_int_equal(model_image_check(image, image->size_bytes, error), -1);
     assert_non_null(strstr(error, "32-bit"));
+    for (int k = 0; k < 64; k++)
+        w_x[k] = fp16_from_double(ldexp(k ? 1024 : 1056, -24), 24, 32767);
+    /* 65,568 steps times 32,752 is below 2^31, but not with half of 2^15 for the rounding. */
+    image->image_hash = kl_image_hash(image, image->size_bytes);
+    assert_int_equal(model_image_check(image, image->size_bytes, error), -1);
+    assert_non_null(strstr(error, "32-bit"));
+    for (int k = 0; k < 64; k++)
+        w_x[k] = step_1025;
     w_x[0] = 0; /* 64,575: fits */
     image->image_hash = kl_image_hash(image, image->size_bytes);
     assert_int_equal(model_image_check(image, image->size_bytes, error), 0);
@@ -352,6 +399,7 @@ int main(void)
         cmocka_unit_test(shapes_beyond_the_build_are_refused),
         cmocka_unit_test(head_has_one_grid),
         cmocka_unit_test(damaged_images_are_refused),
+        cmocka_unit_test(off_grid_images_are_refused),
         cmocka_unit_test(overflowing_images_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

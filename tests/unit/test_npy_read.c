@@ -103,6 +103,8 @@ static void headers_that_lie(void **state)
     const char *const good = "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n";
     write_file(good, 5);
     expect_refused("<u2", 0, "3 rows");
+    write_file(good, 7);
+    expect_refused("<u2", 0, "3 rows");
     write_file(good, 8);
     expect_refused("<u2", 0, "3 rows");
     write_file(good, 6);
