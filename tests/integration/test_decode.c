@@ -174,7 +174,7 @@ static json_t *decode_by_modules(const char *path, int verify)
 static json_t *decode_by_command(const char *path)
 {
     char command[REALDATA_PATH_CHARS + 256];
-    snprintf(command, sizeof(command), "'%s' decode --json '%s'", KILLLINE_BINARY, path);
+    snprintf(command, sizeof(command), "'%s' decode --json '%s'", KILLLINE, path);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     char *text = read_all(pipe), *quoted = quote_integers(text);

@@ -24,7 +24,7 @@ static char output[OUTPUT_BYTES];
 static int run(const char *arguments)
 {
     char command[4096];
-    snprintf(command, sizeof(command), "'%s' decode %s", KILLLINE_BINARY, arguments);
+    snprintf(command, sizeof(command), "'%s' decode %s", KILLLINE, arguments);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     size_t n = fread(output, 1, sizeof(output) - 1, pipe);
@@ -157,7 +157,7 @@ static void output_that_fails_is_told(void **state)
     char script[1024];
     snprintf(script, sizeof(script),
              "--help >/dev/null; exec 3>&1; { '%s' decode %s 2>&3; echo \"status $?\" >&3; } | head -1",
-             KILLLINE_BINARY, path);
+             KILLLINE, path);
     assert_int_equal(run(script), 0);
     assert_says("1 len=23");
     assert_says("Broken pipe");

@@ -11,8 +11,9 @@
 
 #include "host/features.h"
 #include "npy_array.h"
+#include "realdata.h"
 
-enum { SKIP = 77, CLAMP_SD = 16 };
+enum { CLAMP_SD = 16 };
 
 static const struct {
     const char *file;
@@ -118,17 +119,9 @@ static int check(const char *data, int i, const char *dir)
 
 int main(void)
 {
-    const char *data = getenv("KILLLINE_TEST_DATA");
-    if (!data)
-        data = KL_TEST_DATA;
-    char path[4096], dir[] = "/tmp/test_features_realdata.XXXXXX", line[64];
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", data, cases[i].file);
-        if (access(path, R_OK)) {
-            printf("skipped: %s is not there; set KILLLINE_TEST_DATA\n", path);
-            return SKIP;
-        }
-    }
+    realdata_require();
+    const char *data = realdata_dir();
+    char dir[] = "/tmp/test_features_realdata.XXXXXX", line[64];
     if (!mkdtemp(dir)) {
         perror(dir);
         return 1;
