@@ -345,10 +345,11 @@ static int report_doubts(const struct book_cmd *cmd)
     return 0;
 }
 
-/* No more orders than adds fit into the file, up to what a full day's feed needs many times over. */
+/* No more orders than adds fit into the file, up to twice what the shipped configuration has for the whole
+ * feed. */
 static struct book_limits limits_of(const char *path)
 {
-    const uint64_t n_max = 1u << 23, add_bytes = 36;
+    const uint64_t n_max = 1u << 22, add_bytes = 36;
     char error[CAPTURE_ERROR_CHARS];
     struct capture *capture = capture_open(path, 0, error);
     uint64_t n = n_max;
