@@ -54,7 +54,6 @@ struct appliance_stats {
     struct histogram published_age_ns;
     struct histogram kernel_cycles, prepare_cycles; /* kernel clock */
     uint64_t device_errors, egress_errors, records_lost;
-    uint64_t clock_steps; /* stamps that went backwards (replay) */
     int timed_out;        /* the receive port fell silent before n_frame */
 };
 

@@ -66,7 +66,8 @@ enum audit_flag {
     AUDIT_FLAG_EGRESS_FAILED = 8, /* fresh, but the send port took nothing: verdict device-error */
 };
 
-/* Stamps are TSC cycles, or ns since the first packet with the replay clock; 0: stage not reached. */
+/* Stamps are TSC cycles, or with the replay clock ns of the capture's own time (pcap: since the epoch;
+ * BinaryFILE: since midnight); 0: stage not reached. */
 struct audit_prediction {
     uint8_t kind;    /* AUDIT_PREDICTION */
     uint8_t verdict; /* enum verdict */

@@ -459,6 +459,7 @@ static int finish(struct run *run, double wall_s)
                                   .audit_path = run->audit_path,
                                   .report_path = run->report_path,
                                   .predictions_path = run->config->egress.device[0] ? NULL : run->tx_path,
+                                  .clock_steps = run->clock_steps,
                                   .wall_s = wall_s};
     char error[AUDIT_ERROR_CHARS];
     int failed = 0;

@@ -61,6 +61,11 @@ int run_summary_text(const struct run_summary *s, FILE *out)
             "checksums    %llu frames dropped for a wrong checksum. Captured on the sending host? Then --set "
             "feed.verify_checksum=false\n",
             (unsigned long long)frames->packet_status[-PACKET_BAD_CHECKSUM]);
+    if (s->clock_steps)
+        fprintf(
+            out,
+            "stamps       %llu frames are older than the one before them in the capture: taken as equal\n",
+            (unsigned long long)s->clock_steps);
     fprintf(out, "books        %llu updates, %llu live orders at the peak\n",
             (unsigned long long)book->updates, (unsigned long long)book->n_order_peak);
     if (book->full)
@@ -188,7 +193,7 @@ int run_summary_json(const struct run_summary *s, FILE *out)
     json_object_set_new(root, "kernel_cycles", cycles);
     json_object_set_new(root, "device_errors", number(stats->device_errors));
     json_object_set_new(root, "egress_errors", number(stats->egress_errors));
-    json_object_set_new(root, "clock_steps", number(stats->clock_steps));
+    json_object_set_new(root, "clock_steps", number(s->clock_steps));
     hex(s->model->sha256, MODEL_SHA256_BYTES, text);
     json_object_set_new(root, "model_sha256", json_string(text));
     json_t *audit = json_object();

@@ -13,6 +13,7 @@ struct run_summary {
     struct audit_totals audit;
     const char *feed_name, *out_dir, *audit_path, *report_path,
         *predictions_path; /* last: NULL without a file */
+    uint64_t clock_steps;  /* capture stamps that went backwards: taken as equal to the latest before them */
     double wall_s;
 };
 
