@@ -14,7 +14,8 @@ struct accel;
 
 struct accel_ops {
     const char *name;
-    /* Starts a request. 0, or -1 when one is outstanding. request is not kept. */
+    /* Starts a request. 0, or -1 when one is outstanding: its answer has to be taken by poll first, however
+     * late it comes. request is not kept. */
     int (*submit)(struct accel *accel, const struct kl_request *request);
     /* 1: *result is the answer to the outstanding request; 0: not yet; -1: nothing is outstanding. */
     int (*poll)(struct accel *accel, struct kl_result *result);

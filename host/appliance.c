@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../net/wire.h"
+#include "intake_setup.h"
 
 enum {
     SLOT = 0,
@@ -17,6 +18,7 @@ static_assert((int)FRAME_BYTES <= (int)PORT_FRAME_MAX, "a prediction is one fram
 struct stream {
     uint32_t ticks;      /* inferred since the last reset */
     uint8_t needs_reset; /* its state belongs to a market that has passed: gap, halt */
+    uint8_t at_work;     /* the accelerator may hold a state of it other than zero */
 };
 
 struct appliance {
@@ -90,31 +92,44 @@ static void commit_event(struct appliance *a, enum audit_event_code code, uint16
 
 /* ---- accelerator ---- */
 
-/* One request to its answer, within the device's time limit. 0, or -1: no answer in time. */
-static int call_accel(struct appliance *a, enum kl_op op, uint32_t stream, uint32_t budget_cycles)
+/* One request to its answer, within the device's time limit: enum kl_status, or enum audit_device. */
+static uint32_t call_accel(struct appliance *a, enum kl_op op, uint32_t stream, uint32_t budget_cycles)
 {
     struct accel *accel = a->cfg.accel;
     a->request.op = (uint16_t)op;
     a->request.stream = stream;
     a->request.seq_no = ++a->request_seq;
     a->request.budget_cycles = budget_cycles;
-    if (accel->ops->submit(accel, &a->request))
-        return -1;
+    /* An answer that came after its time was up is still in the way: it is thrown away. */
+    if (accel->ops->submit(accel, &a->request) &&
+        (accel->ops->poll(accel, &a->result) != 1 || accel->ops->submit(accel, &a->request)))
+        return AUDIT_DEVICE_SILENT;
     /* The device's time runs on the real clock in both modes: a card that hangs hangs in real time. */
     uint64_t start = clock_tsc(), limit = a->timeout;
     while (!accel->ops->poll(accel, &a->result)) {
         if (clock_tsc() - start > limit)
-            return -1;
+            return AUDIT_DEVICE_SILENT;
         _mm_pause();
     }
-    return a->result.seq_no == a->request_seq ? 0 : -1;
+    if (a->result.seq_no != a->request_seq)
+        return AUDIT_DEVICE_NONSENSE;
+    return a->result.status;
 }
 
 /* A device may answer anything; what the log and the wire can carry is checked before it goes there. */
-static int plausible(const struct kl_result *r)
+static int plausible(const struct appliance *a)
 {
-    return r->abi_version == KL_ABI_VERSION && r->n_class >= 1 && r->n_class <= KL_N_CLASS_MAX &&
+    const struct kl_result *r = &a->result;
+    return r->abi_version == KL_ABI_VERSION && r->image_hash == a->cfg.model->image->image_hash &&
+           r->n_class == a->cfg.model->image->n_class && r->n_class <= KL_N_CLASS_MAX &&
            r->cls < r->n_class && r->logit_frac < 64;
+}
+
+/* A step's answer; status as call_accel's. */
+static uint32_t call_step(struct appliance *a, uint32_t stream, uint32_t budget_cycles)
+{
+    uint32_t status = call_accel(a, KL_OP_STEP, stream, budget_cycles);
+    return status == KL_OK && !plausible(a) ? AUDIT_DEVICE_NONSENSE : status;
 }
 
 static enum verdict device_error(struct appliance *a, const struct intake_tick *tick, uint32_t status)
@@ -172,6 +187,7 @@ static uint64_t age_at(const struct intake_tick *tick, uint64_t at, struct audit
 static enum verdict judge(struct appliance *a, const struct intake_tick *tick, struct audit_prediction *r)
 {
     struct stream *stream = &a->streams[tick->stream];
+    stream->needs_reset |= tick->restarted;
     if (!tick->trading) {
         stream->needs_reset = 1;
         return VERDICT_HALTED;
@@ -186,9 +202,13 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     features_quantise(a->cfg.model, raw, a->request.x);
     r->feature_hash = features_hash(a->request.x, a->cfg.model->n_feature);
     spend(a, a->cfg.config->replay.features_ns);
+    uint32_t status;
     if (stream->needs_reset) {
-        if (call_accel(a, KL_OP_RESET, tick->stream, 0) || a->result.status != KL_OK)
-            return device_error(a, tick, a->result.status);
+        if (stream->at_work) {
+            if ((status = call_accel(a, KL_OP_RESET, tick->stream, 0)) != KL_OK)
+                return device_error(a, tick, status);
+            spend(a, a->cfg.config->replay.io_ns + kernel_ns(a, a->result.kernel_cycles));
+        }
         *stream = (struct stream){0};
     }
 
@@ -200,12 +220,11 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     }
     r->submitted = submitted;
     uint64_t left_ns = (uint64_t)((double)(a->threshold - age) * a->to_ns);
-    if (call_accel(a, KL_OP_STEP, tick->stream,
-                   (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000)))
-        return device_error(a, tick, UINT32_MAX);
-    r->request_seq = a->result.seq_no;
-    if (a->result.status != KL_OK || !plausible(&a->result))
-        return device_error(a, tick, a->result.status);
+    stream->at_work = 1;
+    status = call_step(a, tick->stream, (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000));
+    r->request_seq = a->request_seq;
+    if (status != KL_OK)
+        return device_error(a, tick, status);
     spend(a, a->cfg.config->replay.io_ns + kernel_ns(a, a->result.kernel_cycles));
     r->completed = now(a);
     r->flags |= AUDIT_FLAG_INFERRED | (a->result.flags & KL_RESULT_LATE ? AUDIT_FLAG_KERNEL_LATE : 0);
@@ -288,9 +307,13 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
         histogram_record(&a->stats.published_age_ns, (uint64_t)((double)r->age_cycles * a->to_ns + 0.5));
     commit(a, &record);
     /* The recurrent half of the stream's next step, off the critical path. */
-    if (r->flags & AUDIT_FLAG_INFERRED && !call_accel(a, KL_OP_PREPARE, tick->stream, 0) &&
-        a->result.status == KL_OK)
-        spend(a, kernel_ns(a, a->result.kernel_cycles));
+    if (r->flags & AUDIT_FLAG_INFERRED) {
+        uint32_t status = call_accel(a, KL_OP_PREPARE, tick->stream, 0);
+        if (status == KL_OK)
+            spend(a, kernel_ns(a, a->result.kernel_cycles));
+        else
+            device_error(a, tick, status);
+    }
 }
 
 /* ---- intake's other news ---- */
@@ -332,15 +355,24 @@ static void on_streams_full(void *ctx, uint16_t locate)
 static int first_inference(struct appliance *a, char *error)
 {
     uint64_t start = clock_tsc();
-    if (call_accel(a, KL_OP_STEP, 0, 0) || a->result.status != KL_OK) {
-        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator does not answer: kernel status %u",
-                 a->result.status);
-        return -1;
-    }
+    uint32_t status = call_step(a, 0, 0);
     const struct config *c = a->cfg.config;
     a->expected = a->replay ? c->replay.io_ns + kernel_ns(a, a->result.kernel_cycles) + c->replay.publish_ns
                             : clock_tsc() - start;
-    return call_accel(a, KL_OP_RESET, 0, 0);
+    if (status == KL_OK)
+        status = call_accel(a, KL_OP_RESET, 0, 0);
+    if (status == KL_OK)
+        return 0;
+    if (status == AUDIT_DEVICE_SILENT)
+        snprintf(error, AUDIT_ERROR_CHARS,
+                 "the accelerator does not answer within killline.device_timeout_us=%u",
+                 c->killline.device_timeout_us);
+    else if (status == AUDIT_DEVICE_NONSENSE)
+        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator's answer is not of the loaded model");
+    else
+        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator refuses its first request: kernel status %u",
+                 status);
+    return -1;
 }
 
 struct appliance *appliance_create(const struct appliance_config *cfg, char error[AUDIT_ERROR_CHARS])
@@ -354,6 +386,7 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     const struct config *c = cfg->config;
     a->cfg = *cfg;
     a->replay = c->clock == CONFIG_CLOCK_REPLAY;
+    a->now_ns = a->replay && cfg->n_frame ? cfg->stamps_ns[0] : 0;
     a->to_ns = a->replay ? 1.0 : 1e9 / cfg->clock.hz;
     a->threshold = a->replay ? c->killline.threshold_us * 1000ull
                              : clock_ns_to_cycles(&cfg->clock, c->killline.threshold_us * 1e3);
@@ -368,24 +401,6 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     histogram_init(&a->stats.kernel_cycles);
     histogram_init(&a->stats.prepare_cycles);
 
-    static char names[KL_N_STREAM_MAX][9];
-    for (unsigned i = 0; i < c->symbols_count; i++)
-        snprintf(names[i], sizeof(names[i]), "%s", c->symbols[i]);
-    struct intake_config in = {
-        .verify_checksum = c->feed.verify_checksum,
-        .gap_wait = a->replay ? c->feed.gap_wait_us * 1000ull
-                              : clock_ns_to_cycles(&cfg->clock, c->feed.gap_wait_us * 1e3),
-        .trigger = (enum intake_trigger)c->trigger,
-        .symbols = c->symbols_count ? (const char(*)[9])names : NULL,
-        .n_symbol = c->symbols_count,
-        .market = {.join = (enum market_join)c->join.policy,
-                   .settle_ns = c->join.settle_ms * 1000000ull,
-                   .limits = {.n_order = c->book.orders, .n_level = c->book.levels}},
-    };
-    config_parse_ip(c->feed.a.group, &in.line[MOLD_LINE_A].ip);
-    config_parse_ip(c->feed.b.group, &in.line[MOLD_LINE_B].ip);
-    in.line[MOLD_LINE_A].port = c->feed.a.port;
-    in.line[MOLD_LINE_B].port = c->feed.b.port;
     const struct intake_handler handler = {.tick = on_tick,
                                            .message = on_message,
                                            .gap = on_gap,
@@ -393,7 +408,9 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
                                            .session_end = on_session_end,
                                            .streams_full = on_streams_full,
                                            .ctx = a};
-    a->intake = intake_create(&in, &handler);
+    uint64_t gap_wait = a->replay ? c->feed.gap_wait_us * 1000ull
+                                  : clock_ns_to_cycles(&cfg->clock, c->feed.gap_wait_us * 1e3);
+    a->intake = intake_setup(c, gap_wait, &handler);
     if (!a->intake) {
         snprintf(error, AUDIT_ERROR_CHARS,
                  "out of memory for books of %u orders and %u levels (book.orders, "
@@ -409,14 +426,16 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     return a;
 }
 
-/* Replay: what the receiver's timer would have done before this frame came. */
+/* Replay: what the receiver's timer does while nothing has come, until this frame's arrival. A server that is
+ * behind has frames waiting instead, and one of them may fill the hole. */
 static void pass_time(struct appliance *a, uint64_t until)
 {
-    for (;;) {
+    while (a->now_ns < until) {
         uint64_t due = intake_poll(a->intake, a->now_ns);
-        if (due > until || due == UINT64_MAX)
+        if (due >= until)
             return;
-        a->now_ns = due > a->now_ns ? due : a->now_ns + 1;
+        if (due > a->now_ns)
+            a->now_ns = due;
     }
 }
 
@@ -442,7 +461,7 @@ void appliance_run(struct appliance *a)
     uint64_t done = 0, last_tsc = clock_tsc();
     commit_event(a, AUDIT_EVENT_START, 0, 0, 0, 0);
     commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, SLOT, cfg->model->image->image_hash);
-    while (done < cfg->n_frame && !*cfg->stop) {
+    while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
         unsigned n = port_receive(cfg->rx);
         uint64_t tsc = clock_tsc();
         if (!n) {
@@ -463,7 +482,6 @@ void appliance_run(struct appliance *a)
                               memory_order_relaxed); /* a figure for people: no order needed */
     }
     intake_flush(a->intake, now(a));
-    a->stats.records_lost = audit_lost(cfg->log);
     audit_stop(cfg->log, now(a));
 }
 

@@ -9,7 +9,6 @@
 #ifndef APPLIANCE_H
 #define APPLIANCE_H
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -33,7 +32,7 @@ struct appliance_config {
     const uint64_t *stamps_ns;      /* of every frame that will come, not going backwards (replay clock) */
     uint64_t n_frame;               /* frames that will come: the loop ends after them */
     uint64_t idle_limit_cycles;     /* TSC; a receive port silent for that long ends the loop; 0: never */
-    const volatile sig_atomic_t *stop;
+    const atomic_int *stop;         /* nonzero: end; relaxed, nothing is published with it */
 };
 
 enum appliance_stage {                   /* of one prediction that was inferred */
@@ -53,8 +52,8 @@ struct appliance_stats {
     struct histogram stage_ns[STAGE_COUNT];
     struct histogram published_age_ns;
     struct histogram kernel_cycles, prepare_cycles; /* kernel clock */
-    uint64_t device_errors, egress_errors, records_lost;
-    int timed_out;        /* the receive port fell silent before n_frame */
+    uint64_t device_errors, egress_errors;
+    int timed_out; /* the receive port fell silent before n_frame */
 };
 
 struct appliance;

@@ -106,9 +106,14 @@ enum audit_event_code {
                                       such  event; at: stamp of the record before it, 0: none */
     AUDIT_EVENT_SESSION_END = 6,   /* value[0]: next sequence number */
     AUDIT_EVENT_MODEL_LOAD = 7,    /* value[0]: slot, value[1]: image hash */
-    AUDIT_EVENT_DEVICE_ERROR = 8,  /* value[0]: enum kl_status */
+    AUDIT_EVENT_DEVICE_ERROR = 8,  /* value[0]: enum kl_status or enum audit_device, value[1]: stream */
     AUDIT_EVENT_STREAMS_FULL = 9,  /* symbol found no free stream */
     AUDIT_EVENT_CODE_COUNT = 10,
+};
+
+enum audit_device {                                  /* what no kernel status says, above all of them */
+                    AUDIT_DEVICE_SILENT = 0x10000,   /* no answer within the device's time */
+                    AUDIT_DEVICE_NONSENSE = 0x10001, /* an answer of another model, or out of every range */
 };
 
 struct audit_event {

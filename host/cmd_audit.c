@@ -27,13 +27,18 @@ static const char usage_text[] =
     "  --json       one JSON object\n"
     "show    prints the records, in order, as far as they verify.\n"
     "  --json       one JSON object per line, with every field\n"
-    "  --verdict V  predictions of this verdict only: ";
+    "  --verdict V  predictions of this verdict only; dropped: of every verdict but published; or";
 static const char usage_text_2[] = "  --symbol S   records of this symbol only\n"
                                    "  --from N     from record N on (from 0)\n"
                                    "  --limit N    at most N records\n"
                                    "report  writes a self-contained HTML page: latency against the kill "
                                    "line, verdicts by cause, stages, events.\n"
-                                   "  --out FILE   the page; an existing one is replaced\n";
+                                   "  --out FILE   the page; an existing one is replaced\n"
+                                   "\n"
+                                   "Exit status: 0 all that was read verified, 1 it did not, or reading or "
+                                   "writing failed, 2 wrong usage.\n";
+
+enum { ANY_VERDICT = VERDICT_COUNT, DROPPED };
 
 static int usage(FILE *out)
 {
@@ -48,7 +53,7 @@ static int usage(FILE *out)
 struct options {
     char path[4096];
     int json;
-    unsigned verdict; /* VERDICT_COUNT: any */
+    unsigned verdict; /* enum verdict, ANY_VERDICT or DROPPED */
     const char *symbol, *head, *out;
     unsigned long long from, limit;
 };
@@ -66,7 +71,7 @@ static int parse(int argc, char **argv, struct options *o)
                                           {"head", required_argument, NULL, OPT_HEAD},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    *o = (struct options){.verdict = VERDICT_COUNT, .limit = UINT64_MAX};
+    *o = (struct options){.verdict = ANY_VERDICT, .limit = UINT64_MAX};
     int c;
     optind = 0; /* scan anew: main has already consumed words */
     while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
@@ -81,6 +86,8 @@ static int parse(int argc, char **argv, struct options *o)
             for (o->verdict = 0; o->verdict < VERDICT_COUNT; o->verdict++)
                 if (!strcmp(optarg, verdict_name(o->verdict)))
                     break;
+            if (o->verdict == VERDICT_COUNT && !strcmp(optarg, "dropped"))
+                o->verdict = DROPPED;
             if (o->verdict == VERDICT_COUNT) {
                 cmd_error("audit: no verdict '%s': killline audit --help lists them", optarg);
                 return 2;
@@ -316,7 +323,10 @@ static void prediction_json(const struct audit_header *h, const struct audit_rec
            p->flags & AUDIT_FLAG_KERNEL_LATE ? "true" : "false", inferred ? "true" : "false",
            p->flags & AUDIT_FLAG_EGRESS_FAILED ? "true" : "false");
     printf(",\"class\":%u,", p->cls);
-    json_string("class_name", h->class_name[p->cls], sizeof(h->class_name[0]));
+    if (inferred)
+        json_string("class_name", h->class_name[p->cls], sizeof(h->class_name[0]));
+    else
+        printf("\"class_name\":null");
     printf(",\"logit_frac\":%u,\"logits_raw\":[", p->logit_frac);
     for (int i = 0; i < 8; i++)
         printf("%s%" PRId64, i ? "," : "", p->logits[i]);
@@ -360,18 +370,53 @@ static void print_text(const char *text, size_t size)
         putchar(text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?');
 }
 
+/* What audit.h says of an event's values. */
+static void event_values_text(const struct audit_event *e)
+{
+    const uint64_t *v = e->value;
+    switch (e->code) {
+    case AUDIT_EVENT_START:
+    case AUDIT_EVENT_STREAMS_FULL:
+        break;
+    case AUDIT_EVENT_STOP:
+        printf(" predictions %" PRIu64 ", records lost %" PRIu64, v[0], v[1]);
+        break;
+    case AUDIT_EVENT_GAP:
+        printf(" from sequence number %" PRIu64 ", messages %" PRIu64, v[0], v[1]);
+        break;
+    case AUDIT_EVENT_TRADING_STATE:
+        printf(" %s", v[0] ? "trading" : "not trading");
+        break;
+    case AUDIT_EVENT_RECORDS_LOST:
+        printf(" records %" PRIu64, v[0]);
+        break;
+    case AUDIT_EVENT_SESSION_END:
+        printf(" next sequence number %" PRIu64, v[0]);
+        break;
+    case AUDIT_EVENT_MODEL_LOAD:
+        printf(" slot %" PRIu64 ", image %016" PRIx64, v[0], v[1]);
+        break;
+    case AUDIT_EVENT_DEVICE_ERROR:
+        printf(" status %" PRIu64 ", stream %" PRIu64, v[0], v[1]);
+        break;
+    default:
+        printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, v[0], v[1], v[2], v[3]);
+    }
+}
+
 static void record_text(const struct audit_header *h, const struct audit_record *r)
 {
     if (r->prediction.kind == AUDIT_EVENT) {
         const struct audit_event *e = &r->event;
         printf("%9" PRIu64 "  ", e->record_no);
-        print_time(e->feed_ts_ns);
+        if (e->feed_ts_ns)
+            print_time(e->feed_ts_ns);
+        else
+            printf("%-18s", "-");
         printf("  ");
         print_text(e->symbol, 8);
         printf("%*s  EVENT %s", 8 - (int)strnlen(e->symbol, 8), "", audit_event_name(e->code));
-        for (int i = 0; i < 4; i++)
-            if (e->value[i] || i < 2)
-                printf(" %" PRIu64, e->value[i]);
+        event_values_text(e);
         fputs(e->text[0] ? "  " : "", stdout);
         print_text(e->text, sizeof(e->text));
         putchar('\n');
@@ -399,8 +444,9 @@ static int selected(const struct options *o, const struct audit_record *r)
     const char *symbol = r->prediction.kind == AUDIT_PREDICTION ? r->prediction.symbol : r->event.symbol;
     if (r->prediction.record_no < o->from)
         return 0;
-    if (o->verdict != VERDICT_COUNT &&
-        (r->prediction.kind != AUDIT_PREDICTION || r->prediction.verdict != o->verdict))
+    if (o->verdict != ANY_VERDICT && (r->prediction.kind != AUDIT_PREDICTION ||
+                                      (o->verdict == DROPPED ? r->prediction.verdict == VERDICT_PUBLISHED
+                                                             : r->prediction.verdict != o->verdict)))
         return 0;
     return !o->symbol ||
            (symbol_length(symbol) == strlen(o->symbol) && !memcmp(symbol, o->symbol, strlen(o->symbol)));
@@ -431,6 +477,9 @@ static int cmd_show(const struct options *o)
         else
             event_json(r);
     }
+    if (!n_shown && o->limit && result == 0)
+        fprintf(stderr, "killline: %s: none of its %" PRIu64 " records is as asked for\n", o->path,
+                audit_reader_records(reader));
     audit_reader_close(reader);
     return finish_stdout(result < 0 ? cmd_error("%s", error) : 0);
 }
@@ -440,6 +489,16 @@ static void report_progress(uint64_t done, uint64_t total)
     cmd_progress("reading the log", "records", done, total);
 }
 
+static int is_audit_log(const char *path)
+{
+    char magic[sizeof(((struct audit_header *)0)->magic)] = {0};
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(magic, 1, sizeof(magic), f) : 0;
+    if (f)
+        fclose(f);
+    return n == sizeof(magic) && !memcmp(magic, "KLAUDIT", sizeof(magic));
+}
+
 static int cmd_report(const struct options *o)
 {
     char error[AUDIT_ERROR_CHARS];
@@ -447,6 +506,8 @@ static int cmd_report(const struct options *o)
         cmd_error("audit report: name the page: --out FILE.html");
         return 2;
     }
+    if (is_audit_log(o->out))
+        return cmd_error("%s: is an audit log, which is never overwritten: choose another --out", o->out);
     int result = report_write_progress(o->path, o->out, report_progress, error);
     cmd_progress_done();
     if (result < 0)

@@ -54,6 +54,7 @@ struct book_cmd {
     /* second pass */
     struct market *market;
     uint64_t message_no;
+    int row_is_stale; /* the book is another than the row says */
     struct book_level *ask, *bid;
     char *row, *last_row; /* the columns behind the message number, with the newline */
     size_t row_chars, last_row_chars;
@@ -103,13 +104,24 @@ static void on_mold_end(void *ctx, uint64_t next_seq)
     (void)next_seq;
 }
 
-/* The first two groups seen are lines A and B. -1: a third one. */
+/* Another day: empty books, and locates are assigned anew. */
+static void on_mold_new_session(void *ctx, const uint8_t session[MOLD_SESSION_BYTES])
+{
+    struct book_cmd *cmd = ((struct mold_pass *)ctx)->cmd;
+    (void)session;
+    if (cmd->market)
+        market_new_session(cmd->market);
+    cmd->row_is_stale = 1;
+}
+
+/* The first two groups that bring MoldUDP64 are lines A and B. -1: none of them. */
 static int line_of(struct mold_pass *pass, const struct packet_udp *udp)
 {
     for (int line = 0; line < pass->n_line; line++)
         if (pass->ip[line] == udp->dst_ip && pass->port[line] == udp->dst_port)
             return line;
-    if (pass->n_line == MOLD_N_LINE)
+    struct mold_packet_header header;
+    if (pass->n_line == MOLD_N_LINE || mold_parse(udp->payload, udp->payload_len, &header))
         return -1;
     pass->ip[pass->n_line] = udp->dst_ip;
     pass->port[pass->n_line] = udp->dst_port;
@@ -121,8 +133,11 @@ static int read_pcap(struct book_cmd *cmd, struct capture *capture, message_fn m
     /* A hole stays open for a second of the capture's time: the other line may still fill it. */
     const struct mold_config config = {.n_store = MOLD_STORE, .gap_wait = 1000000000};
     struct mold_pass pass = {.cmd = cmd, .message = message};
-    struct mold_handler handler = {
-        .message = on_mold_message, .gap = on_mold_gap, .end = on_mold_end, .ctx = &pass};
+    struct mold_handler handler = {.message = on_mold_message,
+                                   .gap = on_mold_gap,
+                                   .end = on_mold_end,
+                                   .new_session = on_mold_new_session,
+                                   .ctx = &pass};
     struct mold *mold = mold_create(&config, &handler);
     if (!mold)
         return cmd_error("%s: out of memory", cmd->path);
@@ -299,13 +314,16 @@ static void apply_and_print(struct book_cmd *cmd, const uint8_t *msg, uint16_t l
     market_apply(cmd->market, msg, len, &event);
     if (len < 3)
         return;
+    if (event.effects & MARKET_DIRECTORY && !memcmp(market_symbol(cmd->market, event.locate), cmd->symbol, 8))
+        cmd->locate = event.locate; /* another one in a further session */
     if (!cmd->locate || itch_load_u16(msg + 1) != cmd->locate) {
         const uint8_t *stock = stock_of(cmd, msg, len);
         if (!stock || memcmp(stock, cmd->symbol, sizeof(cmd->symbol)) != 0)
             return;
     }
-    if ((event.effects & MARKET_BOOK) && event.locate == cmd->locate)
+    if (cmd->row_is_stale || ((event.effects & MARKET_BOOK) && event.locate == cmd->locate))
         format_row(cmd);
+    cmd->row_is_stale = 0;
     if (cmd->changes_only) {
         if (cmd->row_chars == cmd->last_row_chars && !memcmp(cmd->row, cmd->last_row, cmd->row_chars))
             return;

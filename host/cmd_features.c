@@ -15,17 +15,17 @@
 #include <unistd.h>
 
 #include "../net/capture.h"
+#include "cmd_config.h"
 #include "config.h"
 #include "features.h"
 #include "intake.h"
+#include "intake_setup.h"
 #include "npy.h"
 
 enum {
     HORIZON_DEFAULT = 10,
     HORIZON_MAX = 100000,
     SYMBOL_CHARS = 8,
-    N_LAYER_MAX = 64,
-    CONFIG_BYTES_MAX = 1 << 20
 };
 enum { LABEL_NONE = -1, LABEL_DOWN = 0, LABEL_FLAT = 1, LABEL_UP = 2 };
 
@@ -52,12 +52,10 @@ static const struct {
 
 struct options {
     const char *capture, *out;
-    char (*symbols)[SYMBOL_CHARS + 1];
-    uint32_t n_symbol, horizon;
+    uint32_t horizon;
     double dead_band_ticks;
     int json;
-    struct config_layer layer[N_LAYER_MAX];
-    size_t n_layer;
+    struct cmd_config settings;
 };
 
 /* A tick whose label the future has not told yet. */
@@ -216,68 +214,6 @@ static void usage(FILE *out)
     }
 }
 
-static int parse_symbols(struct options *o, const char *list)
-{
-    o->symbols = calloc(KL_N_STREAM_MAX, sizeof(o->symbols[0]));
-    if (!o->symbols)
-        return cmd_error("out of memory");
-    for (const char *p = list;; p++) {
-        size_t len = strcspn(p, ",");
-        if (len < 1 || len > SYMBOL_CHARS)
-            return cmd_error("--symbols %s: '%.*s' is no symbol; 1 to 8 letters each, separated by commas",
-                             list, (int)len, p);
-        if (o->n_symbol == KL_N_STREAM_MAX)
-            return cmd_error("--symbols: more than %d", KL_N_STREAM_MAX);
-        memcpy(o->symbols[o->n_symbol++], p, len);
-        p += len;
-        if (!*p)
-            return 0;
-    }
-}
-
-static int add_layer(struct options *o, const char *name, char *text, size_t size_bytes)
-{
-    if (o->n_layer == N_LAYER_MAX) {
-        free(text);
-        return cmd_error("more than %d of --config, --set and --trigger", N_LAYER_MAX);
-    }
-    o->layer[o->n_layer++] = (struct config_layer){.name = name, .text = text, .size_bytes = size_bytes};
-    return 0;
-}
-
-static int add_setting(struct options *o, const char *assignment)
-{
-    char *text = config_set_text(assignment);
-    if (!text)
-        return cmd_error("--set %s: is not of the form key=value", assignment);
-    return add_layer(o, assignment, text, strlen(text));
-}
-
-static int add_config_file(struct options *o, const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = f ? malloc(CONFIG_BYTES_MAX) : NULL;
-    if (!text) {
-        int why = errno;
-        if (f)
-            fclose(f);
-        return cmd_error("%s: cannot read: %s", path, strerror(why));
-    }
-    size_t size_bytes = fread(text, 1, CONFIG_BYTES_MAX, f);
-    int bad = ferror(f);
-    fclose(f);
-    if (bad || size_bytes == CONFIG_BYTES_MAX) {
-        free(text);
-        return cmd_error("%s: %s", path, bad ? "cannot read" : "1 MiB and more is no configuration");
-    }
-    if (add_layer(o, path, text, size_bytes))
-        return 1;
-    struct config_layer file = o->layer[o->n_layer - 1]; /* below every --set, wherever it stands */
-    memmove(o->layer + 1, o->layer, (o->n_layer - 1) * sizeof(file));
-    o->layer[0] = file;
-    return 0;
-}
-
 /* 0, or the exit status. *done: nothing more to do. */
 static int parse_options(struct options *o, int argc, char **argv, int *done)
 {
@@ -289,18 +225,16 @@ static int parse_options(struct options *o, int argc, char **argv, int *done)
                                           {"help", 0, 0, HELP},       {0, 0, 0, 0}};
     *o = (struct options){.horizon = HORIZON_DEFAULT, .dead_band_ticks = 0.5};
     optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
+    int e = 0;
+    for (int c; !e && (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
         unsigned long long number;
-        char *end, trigger[32];
+        char *end;
         switch (c) {
         case OUT:
             o->out = optarg;
             break;
         case SYMBOLS:
-            if (o->symbols)
-                return cmd_error("--symbols twice; put them into one list"), 2;
-            if (parse_symbols(o, optarg))
-                return 2;
+            e = cmd_config_symbols(&o->settings, optarg);
             break;
         case HORIZON:
             if (cmd_parse_u64(optarg, 1, HORIZON_MAX, &number))
@@ -313,19 +247,13 @@ static int parse_options(struct options *o, int argc, char **argv, int *done)
                 return cmd_error("--dead-band %s: 0 to 1e6 price ticks", optarg), 2;
             break;
         case TRIGGER:
-            if (snprintf(trigger, sizeof(trigger), "trigger=%s", optarg) >= (int)sizeof(trigger))
-                return cmd_error("--trigger %s: bbo, trade or book", optarg), 2;
-            if (add_setting(o, trigger))
-                return 2;
-            o->layer[o->n_layer - 1].name = "--trigger";
+            e = cmd_config_key(&o->settings, "--trigger", "trigger", optarg);
             break;
         case CONFIG:
-            if (add_config_file(o, optarg))
-                return 1;
+            e = cmd_config_file(&o->settings, optarg);
             break;
         case SET:
-            if (add_setting(o, optarg))
-                return 2;
+            e = cmd_config_set(&o->settings, optarg);
             break;
         case JSON:
             o->json = 1;
@@ -339,6 +267,8 @@ static int parse_options(struct options *o, int argc, char **argv, int *done)
             return 2;
         }
     }
+    if (e)
+        return e;
     if (optind + 1 != argc || !o->out) {
         cmd_error("%s", optind + 1 != argc ? "features: give one capture" : "features: give --out DIR");
         usage(stderr);
@@ -346,13 +276,6 @@ static int parse_options(struct options *o, int argc, char **argv, int *done)
     }
     o->capture = argv[optind];
     return 0;
-}
-
-static void free_options(struct options *o)
-{
-    for (size_t i = 0; i < o->n_layer; i++)
-        free((void *)(uintptr_t)o->layer[i].text); /* the layer only reads it */
-    free(o->symbols);
 }
 
 static int sha256_of_file(const char *path, char hex[65])
@@ -515,39 +438,16 @@ static int close_output(struct job *job, const json_t *description)
     return 0;
 }
 
-static int set_up_intake(struct job *job, const struct config *config, char (*configured)[SYMBOL_CHARS + 1])
+static int set_up_intake(struct job *job, const struct config *config)
 {
-    const struct options *o = job->options;
-    struct intake_config in = {
-        .verify_checksum = config->feed.verify_checksum,
-        .gap_wait = (uint64_t)config->feed.gap_wait_us * 1000,
-        .trigger = (enum intake_trigger)config->trigger,
-        .symbols = (const char(*)[SYMBOL_CHARS + 1]) o->symbols,
-        .n_symbol = o->n_symbol,
-        .market = {.join = (enum market_join)config->join.policy,
-                   .settle_ns = (uint64_t)config->join.settle_ms * 1000000,
-                   .limits = {.n_order = config->book.orders, .n_level = config->book.levels}},
-    };
-    const struct config_group *group[MOLD_N_LINE] = {&config->feed.a, &config->feed.b};
-    for (int line = 0; line < MOLD_N_LINE; line++) {
-        if (config_parse_ip(group[line]->group, &in.line[line].ip))
-            return cmd_error("feed: '%s' is no multicast group", group[line]->group);
-        in.line[line].port = group[line]->port;
-    }
-    if (!o->symbols && config->symbols_count) {
-        for (unsigned i = 0; i < config->symbols_count; i++)
-            snprintf(configured[i], SYMBOL_CHARS + 1, "%s", config->symbols[i]);
-        in.symbols = (const char(*)[SYMBOL_CHARS + 1]) configured;
-        in.n_symbol = config->symbols_count;
-    }
     struct intake_handler handler = {.tick = on_tick,
                                      .gap = on_gap,
                                      .trading = on_trading,
                                      .session_end = on_session_end,
                                      .streams_full = on_streams_full,
                                      .ctx = job};
-    job->intake = intake_create(&in, &handler);
-    job->waiting = calloc((size_t)KL_N_STREAM_MAX * o->horizon, sizeof(job->waiting[0]));
+    job->intake = intake_setup(config, config->feed.gap_wait_us * 1000ull, &handler);
+    job->waiting = calloc((size_t)KL_N_STREAM_MAX * job->options->horizon, sizeof(job->waiting[0]));
     return job->intake && job->waiting ? 0
                                        : cmd_error("out of memory; make book.orders and book.levels smaller");
 }
@@ -555,18 +455,17 @@ static int set_up_intake(struct job *job, const struct config *config, char (*co
 static int run(struct job *job)
 {
     const struct options *o = job->options;
-    char error[CONFIG_ERROR_CHARS], sha256[65]; /* capture's messages are shorter */
+    char error[CAPTURE_ERROR_CHARS], sha256[65];
     uint8_t config_sha256[CONFIG_SHA256_BYTES];
-    static char configured[KL_N_STREAM_MAX][SYMBOL_CHARS + 1];
-    struct config *config = config_parse(o->layer, o->n_layer, config_sha256, error);
+    struct config *config = cmd_config_parse(&o->settings, config_sha256);
     if (!config)
-        return cmd_error("%s", error);
+        return 1;
     struct capture *capture = capture_open(o->capture, 0, error);
     json_t *description = NULL;
     int status = capture ? 0 : cmd_error("%s", error);
     if (!status)
-        status = set_up_intake(job, config, configured) || sha256_of_file(o->capture, sha256) ||
-                 open_output(job) || feed(job, capture);
+        status = set_up_intake(job, config) || sha256_of_file(o->capture, sha256) || open_output(job) ||
+                 feed(job, capture);
     if (!status) {
         description = describe(job, config, sha256);
         status = description ? close_output(job, description) : cmd_error("out of memory");
@@ -575,6 +474,12 @@ static int run(struct job *job)
         fprintf(stderr,
                 "killline: %" PRIu64 " symbols found no free stream (%d at most); name some with --symbols\n",
                 job->streams_refused, KL_N_STREAM_MAX);
+    if (!status && !job->summary[0].n)
+        fprintf(
+            stderr,
+            "killline: %s: not one tick: is a symbol of --symbols in it, do feed.a and feed.b fit, was it "
+            "trading?\n",
+            o->capture);
     if (!status && o->json) {
         json_dumpf(description, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
         putchar('\n');
@@ -605,6 +510,6 @@ int cmd_features(int argc, char **argv)
             free(job);
         }
     }
-    free_options(&options);
+    cmd_config_free(&options.settings);
     return status;
 }

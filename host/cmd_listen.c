@@ -17,12 +17,18 @@
 
 static const char help[] =
     "usage: killline listen --pcap F | --group G [OPTIONS]\n\n"
-    "Prints every prediction datagram (format: net/wire.h): sequence, exchange time, symbol, class, logits, "
-    "quote.\n\n"
+    "Prints every prediction datagram (format: net/wire.h): sequence, exchange time, symbol, class, quote, "
+    "logits.\n"
+    "The class is a number, as in the logits' order; killline model info names the classes. The group and "
+    "port "
+    "of a\n"
+    "run are egress.group (239.75.76.1) and egress.port; it sends to a network only with egress.device.\n\n"
     "  --pcap F         from a capture, such as predictions.pcap of a run's output folder\n"
     "  --group G        from the network: multicast group, or a local unicast address\n"
     "  --port P         UDP port (default 31075)\n"
-    "  --interface IP   address of the interface to join on (default: the system's choice)\n"
+    "  --interface IP   address of the interface to join on, 127.0.0.1 for this host's own (default: the "
+    "system's\n"
+    "                   choice)\n"
     "  --count N        stop after N predictions\n"
     "  --timeout S      stop after S seconds without a datagram (default: wait)\n"
     "  --json           one JSON object per line\n\n"
@@ -201,6 +207,9 @@ int cmd_listen(int argc, char **argv)
     int status = pcap ? from_pcap(&l, pcap) : from_network(&l, group, (uint16_t)port, interface, timeout_s);
     if (fflush(stdout) || ferror(stdout))
         return cmd_error("standard output: %s", strerror(errno));
-    fprintf(stderr, "%llu predictions, %llu lost, %llu malformed\n", l.n, l.lost, l.malformed);
+    if (!status || l.n || l.malformed)
+        fprintf(stderr, "%llu predictions, %llu lost, %llu malformed\n", l.n, l.lost, l.malformed);
+    if (!status && !l.n && l.malformed)
+        cmd_error("%s: no datagram is a prediction: is it the market's feed?", pcap ? pcap : group);
     return status ? status : !l.n || l.malformed ? 1 : 0;
 }

@@ -184,7 +184,8 @@ static int pack(const char *onnx_path, const char *norm_path, const char *out_pa
     }
     json_t *norm = json_load_file(norm_path, JSON_REJECT_DUPLICATES, &reason);
     if (!norm)
-        return cmd_error("%s, line %d: %s", norm_path, reason.line, reason.text);
+        return reason.line > 0 ? cmd_error("%s, line %d: %s", norm_path, reason.line, reason.text)
+                               : cmd_error("%s", reason.text); /* it names the file itself */
     int status = pack_with(onnx_path, norm_path, out_path, norm);
     json_decref(norm);
     return status;
@@ -480,6 +481,7 @@ int cmd_model(int argc, char **argv)
         if (!strcmp(action, "check"))
             return check(path, &options);
     }
-    cmd_error("model %s: pack, info or check and one file are needed: killline model --help", action);
+    cmd_error("model%s%s: pack, info or check and one file are needed: killline model --help",
+              action[0] ? " " : "", action);
     return WRONG_USAGE;
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,12 @@
 
 #include "appliance.h"
 #include "cmd.h"
+#include "cmd_config.h"
 #include "feeder.h"
 #include "report.h"
 #include "run_summary.h"
 
-enum { N_LAYER_MAX = 64, PATH_CHARS = 4096, CALIBRATE_MS = 50, IDLE_LIMIT_S = 2 };
+enum { PATH_CHARS = 4096, CALIBRATE_MS = 50, IDLE_LIMIT_S = 2 };
 
 static const char help[] =
     "usage: killline run --itch F | --pcap F [OPTIONS]\n\n"
@@ -40,7 +42,7 @@ static const char help[] =
     "  --json           one JSON object instead of the summary\n\n"
     "Exit status: 0 when the whole capture was worked off and everything was written.\n";
 
-static volatile sig_atomic_t stop_requested;
+static atomic_int stop_requested; /* lock-free, so a signal handler may set it and the poll loop read it */
 
 static void on_signal(int signo)
 {
@@ -53,8 +55,7 @@ struct options {
     enum capture_kind kind;
     double pace;
     int json;
-    struct config_layer layers[N_LAYER_MAX]; /* texts are owned */
-    size_t n_layer;
+    struct cmd_config settings;
 };
 
 /* Everything that is open during a run; closed in reverse by close_all. */
@@ -76,73 +77,6 @@ struct run {
 };
 
 /* ---- options ---- */
-
-static int add_layer(struct options *opt, const char *name, char *text)
-{
-    if (!text || opt->n_layer == N_LAYER_MAX) {
-        free(text);
-        return cmd_error(text ? "more than %d --set" : "out of memory", N_LAYER_MAX);
-    }
-    opt->layers[opt->n_layer++] =
-        (struct config_layer){.name = name, .text = text, .size_bytes = strlen(text)};
-    return 0;
-}
-
-static int add_file(struct options *opt, const char *path)
-{
-    enum { BYTES_MAX = 1 << 18 };
-    FILE *f = fopen(path, "rb");
-    char *text = f ? malloc(BYTES_MAX + 1) : NULL;
-    size_t n = text ? fread(text, 1, BYTES_MAX + 1, f) : 0;
-    int failed = !text || ferror(f) || n > BYTES_MAX || memchr(text, 0, n) != NULL;
-    if (f)
-        fclose(f);
-    if (failed) {
-        free(text);
-        return cmd_error("%s: %s", path,
-                         f ? "not a configuration (YAML text up to 256 KiB)" : strerror(errno));
-    }
-    text[n] = '\0';
-    return add_layer(opt, path, text);
-}
-
-static int add_set(struct options *opt, const char *assignment)
-{
-    char *text = config_set_text(assignment);
-    if (!text) {
-        cmd_error("--set %s: expected KEY=VALUE, like killline.threshold_us=50", assignment);
-        return 2;
-    }
-    return add_layer(opt, assignment, text);
-}
-
-/* "A,B" as the YAML {symbols: ["A","B"]}. */
-static int add_symbols(struct options *opt, const char *list)
-{
-    char *text = malloc(strlen(list) * 4 + 32), *out = text;
-    if (!text)
-        return cmd_error("out of memory");
-    out = stpcpy(out, "{symbols: [\"");
-    for (const char *c = list; *c; c++) {
-        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') {
-            free(text);
-            return cmd_error("--symbols %s: no such symbol", list);
-        }
-        out = *c == ',' ? stpcpy(out, "\",\"") : (*out = *c, out + 1);
-    }
-    strcpy(out, "\"]}");
-    return add_layer(opt, "--symbols", text);
-}
-
-static int add_key(struct options *opt, const char *key, const char *value)
-{
-    char *assignment = NULL;
-    if (asprintf(&assignment, "%s=%s", key, value) < 0)
-        return cmd_error("out of memory");
-    char *text = config_set_text(assignment);
-    free(assignment);
-    return add_layer(opt, key, text);
-}
 
 static int parse_options(int argc, char **argv, struct options *opt)
 {
@@ -171,13 +105,6 @@ static int parse_options(int argc, char **argv, struct options *opt)
                                             {"json", 0, NULL, 'j'},
                                             {"help", 0, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    /* The file lies under every other option, wherever it stands. */
-    for (int i = 1; i + 1 < argc; i++)
-        if (!strcmp(argv[i], "--config")) {
-            int e = add_file(opt, argv[i + 1]);
-            if (e)
-                return e;
-        }
     int c, e = 0;
     char *end;
     optind = 1;
@@ -193,10 +120,14 @@ static int parse_options(int argc, char **argv, struct options *opt)
             opt->kind = c == OPT_ITCH ? CAPTURE_BINARYFILE : CAPTURE_PCAP;
             break;
         case OPT_OUT:
+            if (!optarg[0]) {
+                cmd_error("--out: the folder's name is empty");
+                return 2;
+            }
             opt->out = optarg;
             break;
         case OPT_CLOCK:
-            e = add_key(opt, "clock", optarg);
+            e = cmd_config_key(&opt->settings, "--clock", "clock", optarg);
             break;
         case OPT_PACE:
             opt->pace = strtod(optarg, &end);
@@ -206,18 +137,19 @@ static int parse_options(int argc, char **argv, struct options *opt)
             }
             break;
         case OPT_ACCEL:
-            e = add_key(opt, "accel", optarg);
+            e = cmd_config_key(&opt->settings, "--accel", "accel", optarg);
             break;
         case OPT_MODEL:
             opt->model = optarg;
             break;
         case OPT_SYMBOLS:
-            e = add_symbols(opt, optarg);
+            e = cmd_config_symbols(&opt->settings, optarg);
             break;
         case OPT_CONFIG:
+            e = cmd_config_file(&opt->settings, optarg);
             break;
         case OPT_SET:
-            e = add_set(opt, optarg);
+            e = cmd_config_set(&opt->settings, optarg);
             break;
         case 'j':
             opt->json = 1;
@@ -229,7 +161,7 @@ static int parse_options(int argc, char **argv, struct options *opt)
             return 2;
         }
     if (!e && (optind < argc || !opt->capture)) {
-        cmd_error(optind < argc ? "unexpected '%s'"
+        cmd_error(optind < argc ? "unexpected '%s': a capture is given with --itch F or --pcap F (run --help)"
                                 : "a capture is needed: --itch F or --pcap F (run --help)",
                   argv[optind]);
         return 2;
@@ -272,7 +204,7 @@ static int load_stamps(struct run *run)
         snprintf(run->torn, sizeof(run->torn), "%s", error);
     capture_close(capture);
     if (!run->n_frame)
-        return cmd_error("%s: %s", path, more < 0 ? error : "holds no frame");
+        return more < 0 ? cmd_error("%s", error) : cmd_error("%s: holds no frame", path);
     return 0;
 }
 
@@ -298,25 +230,47 @@ static int open_model(struct run *run)
     return 0;
 }
 
+/* The folder and those above it. *existed: it was there before. */
+static int make_path(const char *folder, int *existed)
+{
+    char path[PATH_CHARS];
+    for (size_t i = 1; i <= strlen(folder); i++)
+        if (folder[i] == '/' || folder[i] == '\0') {
+            snprintf(path, sizeof(path), "%.*s", (int)i, folder);
+            *existed = mkdir(path, 0777) != 0;
+            if (*existed && errno != EEXIST)
+                return cmd_error("%s: cannot be made: %s; choose another --out", path, strerror(errno));
+        }
+    return 0;
+}
+
 static int make_folder(struct run *run)
 {
+    int existed = 0;
     if (run->opt.out) {
-        snprintf(run->out, sizeof(run->out), "%s", run->opt.out);
+        if (snprintf(run->out, sizeof(run->out), "%s", run->opt.out) >= PATH_CHARS - 1)
+            return cmd_error("--out: the path is too long");
+        if (strchr(run->out, ',') && !run->config->egress.device[0])
+            return cmd_error("--out %s: a comma in the path cannot be passed to DPDK: choose another",
+                             run->out);
+        if (make_path(run->out, &existed))
+            return 1;
     } else {
+        char stem[64];
         time_t t = time(NULL);
         struct tm tm;
         gmtime_r(&t, &tm);
-        strftime(run->out, sizeof(run->out), "killline-out/%Y%m%d-%H%M%S", &tm);
-    }
-    if (strlen(run->out) >= PATH_CHARS - 1)
-        return cmd_error("--out: the path is too long");
-    char path[PATH_CHARS];
-    for (size_t i = 1; i <= strlen(run->out); i++)
-        if (run->out[i] == '/' || run->out[i] == '\0') {
-            snprintf(path, sizeof(path), "%.*s", (int)i, run->out);
-            if (mkdir(path, 0777) && errno != EEXIST)
-                return cmd_error("%s: cannot be made: %s", path, strerror(errno));
+        strftime(stem, sizeof(stem), "killline-out/%Y%m%d-%H%M%S", &tm);
+        snprintf(run->out, sizeof(run->out), "%s", stem);
+        /* Runs that start in the same second do not share a folder. */
+        for (int n = 2; n < 1000; n++) {
+            if (make_path(run->out, &existed))
+                return 1;
+            if (!existed)
+                break;
+            snprintf(run->out, sizeof(run->out), "%s-%d", stem, n);
         }
+    }
     snprintf(run->audit_path, sizeof(run->audit_path), "%s/audit.kla", run->out);
     snprintf(run->report_path, sizeof(run->report_path), "%s/report.html", run->out);
     snprintf(run->tx_path, sizeof(run->tx_path), "%s/predictions.pcap", run->out);
@@ -366,6 +320,9 @@ static int open_ports(struct run *run)
     run->rx = through_ring ? port_open_ring(error) : port_open_pcap(run->opt.capture, error);
     if (!run->rx)
         return cmd_error("%s", error);
+    /* A file, or a link to one, of that name is not written through: it is replaced. */
+    if (!run->config->egress.device[0] && unlink(run->tx_path) && errno != ENOENT)
+        return cmd_error("%s: cannot be replaced: %s; choose another --out", run->tx_path, strerror(errno));
     run->tx = port_open_tx(run->config->egress.device, run->tx_path, error);
     if (!run->tx)
         return cmd_error("%s", error);
@@ -381,10 +338,9 @@ static int open_ports(struct run *run)
 
 static int open_all(struct run *run)
 {
-    char error[CONFIG_ERROR_CHARS];
-    run->config = config_parse(run->opt.layers, run->opt.n_layer, run->config_sha256, error);
+    run->config = cmd_config_parse(&run->opt.settings, run->config_sha256);
     if (!run->config)
-        return cmd_error("%s", error);
+        return 1;
     int replay = run->config->clock == CONFIG_CLOCK_REPLAY;
     if (replay && run->opt.pace > 0)
         return cmd_error("--pace is the real clock's: with --clock replay the stamps alone count");
@@ -431,6 +387,7 @@ static int run_appliance(struct run *run)
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
     pthread_t thread;
     if (pthread_create(&thread, NULL, poll_thread, run->appliance))
         return cmd_error("cannot start the poll loop's thread");
@@ -446,6 +403,22 @@ static int run_appliance(struct run *run)
     }
     cmd_progress_done();
     return 0;
+}
+
+/* net_pcap writes through stdio and does not look at what comes of it. */
+static int check_published(const struct run *run)
+{
+    char error[CAPTURE_ERROR_CHARS] = "";
+    struct capture *capture = capture_open(run->tx_path, CAPTURE_PCAP, error);
+    struct capture_frame frame;
+    uint64_t n = 0, published = appliance_stats(run->appliance)->verdicts[VERDICT_PUBLISHED];
+    while (capture && capture_next_frame(capture, &frame, error) == 1)
+        n++;
+    capture_close(capture);
+    if (capture && n == published)
+        return 0;
+    return cmd_error("%s: holds %llu of %llu published predictions: free space, or choose another --out",
+                     run->tx_path, (unsigned long long)n, (unsigned long long)published);
 }
 
 /* Closes the log first: what it says must not depend on what comes after. */
@@ -468,6 +441,10 @@ static int finish(struct run *run, double wall_s)
     run->log = NULL;
     if (!failed && report_write(run->audit_path, run->report_path, error))
         failed = cmd_error("%s", error);
+    port_close(run->tx);
+    run->tx = NULL;
+    if (summary.predictions_path && check_published(run))
+        failed = 1;
     const struct appliance_stats *stats = appliance_stats(run->appliance);
     if ((run->opt.json ? run_summary_json : run_summary_text)(&summary, stdout))
         failed = cmd_error("the summary could not be written: %s", strerror(errno));
@@ -489,16 +466,17 @@ static void close_all(struct run *run)
     feeder_stop(run->feeder);
     port_close(run->rx);
     port_close(run->tx);
-    if (run->log)
+    if (run->log) { /* the run has not begun: no log of it, which would refuse the folder the next time */
         audit_close(run->log, NULL, (char[AUDIT_ERROR_CHARS]){0});
+        unlink(run->audit_path);
+    }
     appliance_free(run->appliance);
     if (run->accel)
         run->accel->ops->close(run->accel);
     model_free(&run->model);
     free(run->stamps_ns);
     config_free(run->config);
-    for (size_t i = 0; i < run->opt.n_layer; i++)
-        free((void *)(uintptr_t)run->opt.layers[i].text);
+    cmd_config_free(&run->opt.settings);
 }
 
 int cmd_run(int argc, char **argv)
@@ -507,6 +485,7 @@ int cmd_run(int argc, char **argv)
     if (!run)
         return cmd_error("out of memory");
     struct timespec start, end;
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit ends in a message, as a full disk does */
     clock_gettime(CLOCK_MONOTONIC, &start);
     int status = parse_options(argc, argv, &run->opt);
     if (!status)

@@ -123,8 +123,107 @@ static void keep_log(cyaml_log_t level, void *ctx, const char *format, va_list a
             *c = ' ';
 }
 
+static int parse_document(const char *text, size_t size, yaml_document_t *document)
+{
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return -1;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    int ok = yaml_parser_load(&parser, document);
+    yaml_parser_delete(&parser);
+    return ok ? 0 : -1;
+}
+
+static int is_whole_number(const char *text)
+{
+    size_t n_digit = strspn(text, "0123456789");
+    return n_digit && !text[n_digit] && (text[0] != '0' || n_digit == 1);
+}
+
+static int is_name_of(const char *text, const cyaml_schema_value_t *value, char *names, size_t size)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < value->enumeration.count; i++) {
+        const char *name = value->enumeration.strings[i].str;
+        if (!strcmp(text, name))
+            return 1;
+        if (n < size)
+            n += (size_t)snprintf(names + n, size - n, "%s%s", i ? ", " : "", name);
+    }
+    return 0;
+}
+
+/* What follows behind "---" would not be read. */
+static int is_one_document(const char *text, size_t size)
+{
+    yaml_parser_t parser;
+    yaml_document_t document;
+    int n = 0, more = 1;
+    if (!yaml_parser_initialize(&parser))
+        return 1;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    while (n < 2 && more && yaml_parser_load(&parser, &document)) {
+        more = yaml_document_get_root_node(&document) != NULL;
+        n += more;
+        yaml_document_delete(&document);
+    }
+    yaml_parser_delete(&parser);
+    return n < 2;
+}
+
+/* libcyaml takes 1e3 for 1, 9.5 for 9, 010 for 8 and off for true, and does not say what names a key can
+ * have. */
+static int check_scalars(yaml_document_t *document, const yaml_node_t *node,
+                         const cyaml_schema_field_t *field, const char *file, char *error)
+{
+    if (!node || node->type != YAML_MAPPING_NODE)
+        return 0;
+    for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
+        const yaml_node_t *key = yaml_document_get_node(document, p->key),
+                          *value = yaml_document_get_node(document, p->value);
+        if (!key || !value || key->type != YAML_SCALAR_NODE)
+            continue;
+        const cyaml_schema_field_t *f = field;
+        while (f->key && strcmp(f->key, (const char *)key->data.scalar.value) != 0)
+            f++;
+        if (!f->key)
+            continue;
+        if (f->value.type == CYAML_MAPPING &&
+            check_scalars(document, value, f->value.mapping.fields, file, error))
+            return -1;
+        if (value->type != YAML_SCALAR_NODE)
+            continue;
+        const char *text = (const char *)value->data.scalar.value;
+        char names[100] = "";
+        int is_number = f->value.type == CYAML_UINT, is_bool = f->value.type == CYAML_BOOL;
+        if (is_number ? is_whole_number(text)
+            : is_bool ? !strcmp(text, "true") || !strcmp(text, "false")
+                      : f->value.type != CYAML_ENUM || is_name_of(text, &f->value, names, sizeof(names)))
+            continue;
+        if (is_bool)
+            snprintf(names, sizeof(names), "true, false");
+        snprintf(error, CONFIG_ERROR_CHARS, "%.100s: %s: '%.40s' is %s%s (line: %zu)", file, f->key, text,
+                 is_number ? "no whole number in plain digits" : "none of ", names,
+                 value->start_mark.line + 1);
+        return -1;
+    }
+    return 0;
+}
+
 static struct config *load(const char *name, const char *text, size_t size, char *error)
 {
+    yaml_document_t document;
+    if (!is_one_document(text, size)) {
+        snprintf(error, CONFIG_ERROR_CHARS, "%.100s: more than one YAML document: put everything into one",
+                 name);
+        return NULL;
+    }
+    if (!parse_document(text, size, &document)) {
+        int bad = check_scalars(&document, yaml_document_get_root_node(&document), fields, name, error);
+        yaml_document_delete(&document);
+        if (bad)
+            return NULL;
+    }
     struct log_text log = {.len = 0};
     cyaml_config_t cyaml = {.log_fn = keep_log,
                             .log_ctx = &log,
@@ -137,22 +236,13 @@ static struct config *load(const char *name, const char *text, size_t size, char
     if (e == CYAML_OK && config)
         return config;
     snprintf(error, CONFIG_ERROR_CHARS, "%.100s: %.300s (every key: host/killline.yaml)", name,
-             log.len ? log.text : cyaml_strerror(e));
+             log.len         ? log.text
+             : e == CYAML_OK ? "holds no settings; {} says that nothing differs"
+                             : cyaml_strerror(e));
     return NULL;
 }
 
 /* ---- layers ---- */
-
-static int parse_document(const char *text, size_t size, yaml_document_t *document)
-{
-    yaml_parser_t parser;
-    if (!yaml_parser_initialize(&parser))
-        return -1;
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
-    int ok = yaml_parser_load(&parser, document);
-    yaml_parser_delete(&parser);
-    return ok ? 0 : -1;
-}
 
 /* Copies node `from` of src into dst; 0 on failure (out of memory, too deep). */
 static int copy_node(yaml_document_t *dst, yaml_document_t *src, int from, int depth)

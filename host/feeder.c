@@ -10,6 +10,7 @@ struct feeder {
     struct capture *capture;
     struct port *port;
     double cycles_per_ns; /* of the capture's time, pace included; 0: no pacing */
+    int64_t far_cycles;   /* so long before a frame is due this thread may sleep: 200 us of the clock */
     uint64_t n_frame;
     _Atomic int stop; /* relaxed: a request to end, nothing is published with it */
     pthread_t thread;
@@ -38,8 +39,8 @@ static void *feed(void *arg)
             ts0 = frame.ts_ns;
         if (f->cycles_per_ns > 0 && frame.ts_ns > ts0) {
             uint64_t due = tsc0 + (uint64_t)((double)(frame.ts_ns - ts0) * f->cycles_per_ns);
-            while ((int64_t)(due - clock_tsc()) > 0 && !stopped(f))
-                if ((double)(due - clock_tsc()) > 100000 * f->cycles_per_ns) /* far: let others run */
+            for (int64_t left; (left = (int64_t)(due - clock_tsc())) > 0 && !stopped(f);)
+                if (left > f->far_cycles)
                     short_sleep();
         }
         while (port_feed(f->port, frame.data, frame.len) && !stopped(f))
@@ -60,6 +61,7 @@ struct feeder *feeder_start(const char *path, enum capture_kind kind, struct por
     f->port = port;
     f->n_frame = n_frame;
     f->cycles_per_ns = pace > 0 ? clock->hz / 1e9 / pace : 0;
+    f->far_cycles = (int64_t)clock_ns_to_cycles(clock, 200e3);
     f->capture = capture_open(path, kind, error);
     if (f->capture && !pthread_create(&f->thread, NULL, feed, f))
         return f;

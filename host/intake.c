@@ -22,12 +22,14 @@ struct intake {
     struct mold *mold;
     struct market *market;
     struct features *features;
+    int takes_all; /* no symbols were named */
 
     uint16_t stream_of[BOOK_N_LOCATE];
     uint64_t symbol_of[N_STREAM]; /* of a stream; the padded name's bytes */
     uint16_t locate_of[N_STREAM]; /* 0: not seen in this session */
     uint32_t n_stream;
     uint8_t trading_of[N_STREAM]; /* as last reported */
+    uint8_t restarted[N_STREAM];  /* reset since its last tick */
 
     struct book_bbo last_bbo[N_STREAM]; /* at the stream's last tick */
     struct pending pending[N_STREAM];
@@ -54,28 +56,50 @@ static uint64_t symbol_key_of_name(const char *name)
     return symbol_key(padded);
 }
 
-/* Subscribes a locate whose symbol has become known. */
+static void restart(struct intake *in, uint32_t stream)
+{
+    features_reset(in->features, stream);
+    in->restarted[stream] = 1;
+}
+
+/* The symbol's stream; a new one where all symbols are taken as they come. */
+static uint16_t stream_of_symbol(struct intake *in, uint64_t key, uint16_t locate)
+{
+    for (uint32_t s = 0; s < in->n_stream; s++) /* a new session gives the symbol another locate */
+        if (in->symbol_of[s] == key)
+            return (uint16_t)s;
+    if (in->takes_all && in->n_stream < N_STREAM) {
+        in->symbol_of[in->n_stream] = key;
+        return (uint16_t)in->n_stream++;
+    }
+    if (in->takes_all && in->handler.streams_full)
+        in->handler.streams_full(in->handler.ctx, locate);
+    return STREAM_REFUSED;
+}
+
+/* Subscribes a locate whose symbol has become known, or is another one now. Locate and stream have one
+ * another alone: where the directory contradicts itself, its last word counts. */
 static uint16_t resolve_stream(struct intake *in, uint16_t locate)
 {
     static const char unknown[] = "        ";
     uint64_t key = symbol_key(market_symbol(in->market, locate));
-    if (key == symbol_key(unknown))
-        return STREAM_NONE;
-    uint16_t stream = STREAM_REFUSED;
-    for (uint32_t s = 0; s < in->n_stream; s++) /* a new session gives the symbol another locate */
-        if (in->symbol_of[s] == key)
-            stream = (uint16_t)s;
-    if (stream == STREAM_REFUSED && !in->config.symbols) {
-        if (in->n_stream < N_STREAM) {
-            stream = (uint16_t)in->n_stream++;
-            in->symbol_of[stream] = key;
-        } else if (in->handler.streams_full) {
-            in->handler.streams_full(in->handler.ctx, locate);
-        }
+    uint16_t before = in->stream_of[locate];
+    uint16_t stream = key == symbol_key(unknown) ? STREAM_NONE : stream_of_symbol(in, key, locate);
+    in->stream_of[locate] = stream;
+    if (before < N_STREAM && before != stream && in->locate_of[before] == locate) {
+        in->locate_of[before] = 0;
+        in->trading_of[before] = 0;
+        restart(in, before);
     }
-    if (stream != STREAM_REFUSED)
+    if (stream < N_STREAM && in->locate_of[stream] != locate) {
+        uint16_t other = in->locate_of[stream];
+        if (other) {
+            in->stream_of[other] = STREAM_REFUSED;
+            restart(in, stream);
+        }
         in->locate_of[stream] = locate;
-    return in->stream_of[locate] = stream;
+    }
+    return stream;
 }
 
 static void note_trading(struct intake *in, uint16_t stream, uint64_t ts_ns)
@@ -85,7 +109,7 @@ static void note_trading(struct intake *in, uint16_t stream, uint64_t ts_ns)
     if (trading == in->trading_of[stream])
         return;
     in->trading_of[stream] = (uint8_t)trading;
-    features_reset(in->features, stream); /* nothing before a halt explains what comes after it */
+    restart(in, stream); /* nothing before a halt explains what comes after it */
     if (in->handler.trading)
         in->handler.trading(in->handler.ctx, locate, trading, ts_ns);
 }
@@ -96,6 +120,8 @@ static void emit_ticks(struct intake *in)
         uint16_t stream = in->due[i];
         const struct pending *p = &in->pending[stream];
         in->is_pending[stream] = 0;
+        if (in->stream_of[p->locate] != stream) /* the locate has become another symbol's since */
+            continue;
         struct intake_tick tick = {.locate = p->locate,
                                    .stream = stream,
                                    .seq_no = p->seq_no,
@@ -109,6 +135,8 @@ static void emit_ticks(struct intake *in)
         in->last_bbo[stream] = tick.bbo;
         tick.reliable = (uint8_t)market_reliable(in->market, p->locate, p->ts_ns);
         tick.trading = (uint8_t)market_trading(in->market, p->locate);
+        tick.restarted = in->restarted[stream];
+        in->restarted[stream] = 0;
         in->handler.tick(in->handler.ctx, &tick);
     }
     in->n_due = 0;
@@ -151,7 +179,7 @@ static void on_message(void *ctx, uint64_t seq, const uint8_t *msg, uint16_t len
 static void forget_streams(struct intake *in)
 {
     for (uint32_t s = 0; s < in->n_stream; s++) {
-        features_reset(in->features, s);
+        restart(in, s);
         in->last_bbo[s] = (struct book_bbo){0};
         in->is_pending[s] = 0;
     }
@@ -194,6 +222,8 @@ struct intake *intake_create(const struct intake_config *config, const struct in
     if (!in)
         return NULL;
     in->config = *config;
+    in->config.symbols = NULL; /* the caller's; their keys are in symbol_of */
+    in->takes_all = !config->symbols;
     in->handler = *handler;
     memset(in->stream_of, 0xff, sizeof(in->stream_of));
     if (config->symbols)
@@ -230,8 +260,8 @@ static int group_is(const struct intake_group *group, const struct packet_udp *u
     return (!group->ip || group->ip == udp->dst_ip) && (!group->port || group->port == udp->dst_port);
 }
 
-/* Which line a datagram belongs to; -1: none. Without configured groups the first one seen is line A, the
- * second line B. */
+/* Which line a datagram belongs to; -1: none. Without configured groups the first one that brings MoldUDP64
+ * is line A, the second line B. */
 static int line_of(struct intake *in, const struct packet_udp *udp)
 {
     const struct intake_group *configured = in->config.line;
@@ -244,7 +274,8 @@ static int line_of(struct intake *in, const struct packet_udp *udp)
             continue;
         }
         struct intake_group *learned = &in->learned[line];
-        if (!learned->ip && !learned->port)
+        struct mold_packet_header header;
+        if (!learned->ip && !learned->port && !mold_parse(udp->payload, udp->payload_len, &header))
             *learned = (struct intake_group){.ip = udp->dst_ip, .port = udp->dst_port};
         if (learned->ip == udp->dst_ip && learned->port == udp->dst_port)
             return line;

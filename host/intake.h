@@ -1,6 +1,6 @@
 /* From a frame to ticks: headers, line A or B, MoldUDP64 sequence, market, and which subscribed symbols now
- * want a prediction. The one piece that the appliance, killline features and killline book share, so that a
- * model sees in training what it sees in production.
+ * want a prediction. The one piece that the appliance and killline features share, so that a model sees in
+ * training what it sees in production.
  *
  * A tick is due when a subscribed symbol's trigger has fired by the last message delivered out of one packet:
  * messages of one packet are one exchange event, and a book in the middle of it is nobody's price.
@@ -24,11 +24,12 @@ struct intake_group { /* multicast group and UDP port of one line; 0: any */
 };
 
 struct intake_config {
-    struct intake_group line[MOLD_N_LINE]; /* neither set: the first group seen is A, the second B */
+    struct intake_group line[MOLD_N_LINE]; /* neither set: the first with MoldUDP64 is A, the second B */
     int verify_checksum;
     uint64_t gap_wait; /* in arrival time units */
     enum intake_trigger trigger;
-    const char (*symbols)[9]; /* NUL-terminated names; NULL: all, as they come, up to KL_N_STREAM_MAX */
+    const char (*symbols)[9]; /* NUL-terminated names, copied; NULL: all, as they come, up to
+                                 KL_N_STREAM_MAX */
     uint32_t n_symbol;
     struct market_config market;
 };
@@ -37,6 +38,8 @@ struct intake_tick {
     uint16_t locate, stream;
     uint8_t reliable;    /* market_reliable */
     uint8_t trading;     /* market_trading */
+    uint8_t restarted;   /* its features were reset since the last tick (gap, halt, new session): what a model
+                            remembers of the stream is to go, too */
     uint64_t seq_no;     /* feed sequence number of the last message */
     uint64_t feed_ts_ns; /* its exchange time */
     uint64_t arrival;    /* of the packet that brought it */

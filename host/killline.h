@@ -12,7 +12,8 @@ enum verdict {
     VERDICT_PUBLISHED = 0,
     VERDICT_EXPECTED_LATE = 1,   /* before submit: age + expected inference > threshold */
     VERDICT_STALE = 2,           /* before publish: age > threshold */
-    VERDICT_SUPERSEDED = 3,      /* a newer tick of the same symbol was already waiting */
+    VERDICT_SUPERSEDED = 3,      /* a newer tick of the same symbol was already waiting; not given yet: the
+                                    poll loop works ticks off in their order */
     VERDICT_BOOK_UNRELIABLE = 4, /* after a gap or a mid-session join, until the join policy is met */
     VERDICT_WARMING_UP = 5,      /* the stream has seen fewer ticks than the model needs */
     VERDICT_DEVICE_ERROR =

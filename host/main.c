@@ -43,8 +43,12 @@ int main(int argc, char **argv)
         return 0;
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (!strcmp(argv[1], commands[i].name))
+        if (!strcmp(argv[1], commands[i].name)) {
+            static char name[32]; /* for getopt's messages */
+            snprintf(name, sizeof(name), "killline: %s", commands[i].name);
+            argv[1] = name;
             return commands[i].run(argc - 1, argv + 1);
+        }
     cmd_error("unknown command '%s': killline --help lists them", argv[1]);
     return 2;
 }

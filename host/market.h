@@ -3,29 +3,34 @@
  * the books.
  *
  * Join policy, when a book counts as reliable:
- *   strict   only if every message since the start of the session has been seen (the first one was system
+ * - strict: only if every message since the start of the session has been seen (the first one was system
  * event 'O') and nothing has proved the book wrong. A gap or a mid-session join makes every book, a proof
- *            against one book makes that book unreliable until the next session.
- *   settled  also after settle_ns of feed time, since the join, the last gap or the last doubt, in which
- * nothing spoke against the book. With a start from 'O' and no gap there is nothing to wait for. What speaks
- * against a book: an execution (E, C) of an unknown reference, which is by nature at the best price; a
- * replace of an unknown reference whose new price is at or inside the BBO; an excess quantity, a duplicate
- * reference, a zero quantity, an order of another locate; a message that cannot be applied (cut short, side
- * neither B nor S); an add whose stock is not the locate's; a full order table or level pool. In strict every
- * unknown reference is a proof; in settled those of X and D are not: a joined book has old orders to miss.
- * A book that is locked or crossed while trading is unreliable as long as it is so, and in settled a doubt.
+ * against one book makes that book unreliable until the next session.
+ * - settled: also after settle_ns of feed time, since the join, the last gap or the last doubt, in which
+ * nothing spoke against the book. With a start from 'O' and no gap there is nothing to wait for.
+ *
+ * What speaks against a book: an execution (E, C) of an unknown reference, which is by nature at the best
+ * price; a replace of an unknown reference whose new price is at or inside the BBO; an excess quantity, a
+ * duplicate reference, a zero quantity, an order of another locate; a message that cannot be applied (cut
+ * short, side neither B nor S); an add whose stock is not the locate's, a directory that gives the locate to
+ * another stock; a full order table or level pool. In strict every unknown reference is a proof; in settled
+ * those of X and D are not: a joined book has old orders to miss. A book that is locked or crossed while
+ * trading is unreliable as long as it is so, and in settled a doubt.
  *
  * Trading, decided from three things:
- *   hours  the last of the system events: Q opens, all others (O, S, M, E, C) close. Without any, the session
- * was joined in the middle: open. state  the last H of the locate: T is trading, H, P, Q and any other letter
- * is not. Without any H: a session seen from 'O' has not allowed the symbol to trade (specification,
- * section 1.2.2: absent from the spin is halted), not trading; after a mid-session join, trading. halt   the
- * last h of the locate with market code Q: T lifts, H and any other letter halts. Other markets' codes do not
- * matter here. So a full day is silent until 'Q' (09:30) and again from 'M' (16:00); a file that starts S
- * 'O', R, H 'T', S 'Q' trades from that 'Q' on; a mid-session capture trades from its first message. An 'O'
- * that is not the first message closes, but clears nothing. A gap changes no state: what was not trading
- * stays so until a message says otherwise. W (market-wide breaker) changes nothing by itself: the halt comes
- * as one H per symbol. J is information only.
+ * - hours: the last of the system events: Q opens, all others (O, S, M, E, C) close. Without any, the session
+ * was joined in the middle: open.
+ * - state: the last H of the locate: T is trading, H, P, Q and any other letter is not. Without any H: a
+ * session seen from 'O' has not allowed the symbol to trade (specification, section 1.2.2: absent from the
+ * spin is halted), not trading; after a mid-session join, trading.
+ * - halt: the last h of the locate with market code Q: T lifts, H and any other letter halts. Other markets'
+ * codes do not matter here.
+ *
+ * So a full day is silent until 'Q' (09:30) and again from 'M' (16:00); a file that starts S 'O', R, H 'T', S
+ * 'Q' trades from that 'Q' on; a mid-session capture trades from its first message. An 'O' that is not the
+ * first message closes, but clears nothing. A gap changes no state: what was not trading stays so until a
+ * message says otherwise. W (market-wide breaker) changes nothing by itself: the halt comes as one H per
+ * symbol. J is information only.
  *
  * No allocation after market_create. One thread. */
 #ifndef MARKET_H

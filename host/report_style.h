@@ -1,65 +1,9 @@
 /* The report page's style sheet. Colours are Okabe-Ito's, told apart by colour-blind readers too; every
- * coloured mark also has a word or a number beside it. Included by report.c only. */
+ * coloured mark also has a word or a number beside it. Classes: v0.. a verdict, s0.. a stage, pf and df
+ * published and dropped, kl the kill line. */
 #ifndef REPORT_STYLE_H
 #define REPORT_STYLE_H
 
-static const char report_css[] =
-    ":root{color-scheme:light "
-    "dark;--bg:#f4f6f8;--card:#fff;--ink:#1a1f26;--mute:#5a6572;--line:#dbe1e7;--soft:#eef1f4;"
-    "--pub:#0072b2;--drop:#d55e00;--kill:#b0003a;--warn:#fff3d6;--warnink:#6b4a00;"
-    "--v0:#0072b2;--v1:#e69f00;--v2:#d55e00;--v3:#b9a500;--v4:#cc79a7;--v5:#9aa5b1;--v6:#20262d;--v7:#009e73;"
-    "--s0:#56b4e9;--s1:#e69f00;--s2:#0072b2;--s3:#cc79a7}"
-    "@media(prefers-color-scheme:dark){:root{--bg:#0f1318;--card:#181e25;--ink:#e6ebf0;--mute:#98a4b1;--line:"
-    "#2e3843;"
-    "--soft:#212932;--pub:#56b4e9;--drop:#ff8a3d;--kill:#ff5c82;--warn:#3a2d08;--warnink:#ffdf94;--v0:#"
-    "56b4e9;"
-    "--v2:#ff7a33;--v3:#f0e442;--v5:#7d8894;--v6:#f4f6f8;--v7:#2cc295;--s0:#9ad3f5;--s2:#3d9bd6}}"
-    "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);"
-    "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}"
-    "main{max-width:1120px;margin:0 auto;padding:28px 20px 60px}"
-    "h1{font-size:26px;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em}h2{font-size:17px;margin:0 0 4px}"
-    "p{margin:0 0 10px}.sub,.note{color:var(--mute)}.note{font-size:13px}.lead{margin:2px 0 "
-    "14px;color:var(--mute);"
-    "font-size:13.5px;max-width:90ch}"
-    "section,.alert{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:18px 20px;"
-    "margin-top:16px}.alert{background:var(--warn);color:var(--warnink);border-color:currentColor}"
-    ".badge{display:inline-block;border:1px solid currentColor;border-radius:99px;padding:0 "
-    "9px;font-size:12.5px;"
-    "font-weight:600;color:var(--kill);vertical-align:1px}"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(116px,1fr));gap:12px;margin-top:18px}"
-    ".tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px}"
-    ".tile b{display:block;font-size:21px;line-height:1.25;font-weight:650;font-variant-numeric:tabular-nums;"
-    "white-space:nowrap}.tile span{display:block;font-size:12.5px;color:var(--mute);line-height:1.35}"
-    ".tile.pub b{color:var(--pub)}.tile.drop b{color:var(--drop)}.tile.kill b{color:var(--kill)}"
-    ".scroll{overflow-x:auto}svg{display:block;width:100%;height:auto;min-width:720px}"
-    "svg text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:var(--mute)}"
-    "svg .strong{fill:var(--ink);font-weight:600}svg .kt{fill:var(--kill);font-weight:650;font-size:13px}"
-    ".grid{stroke:var(--line)}.axis{stroke:var(--mute)}.kl{stroke:var(--kill);stroke-width:2}"
-    ".kb{fill:var(--kill);opacity:.14}.pf{fill:var(--pub)}.df{fill:var(--drop)}.gapmark{fill:var(--kill)}"
-    ".v0{fill:var(--v0);background:var(--v0)}.v1{fill:var(--v1);background:var(--v1)}"
-    ".v2{fill:var(--v2);background:var(--v2)}.v3{fill:var(--v3);background:var(--v3)}"
-    ".v4{fill:var(--v4);background:var(--v4)}.v5{fill:var(--v5);background:var(--v5)}"
-    ".v6{fill:var(--v6);background:var(--v6)}.v7{fill:var(--v7);background:var(--v7)}"
-    ".s0{background:var(--s0)}.s1{background:var(--s1)}.s2{background:var(--s2)}.s3{background:var(--s3)}"
-    "table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}"
-    "th{font-weight:600;color:var(--mute);text-align:left;font-size:12.5px;white-space:nowrap}"
-    "th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:middle}"
-    "tr:last-child td{border-bottom:0}.r{text-align:right;white-space:nowrap}.w{white-space:nowrap}"
-    ".zero{color:var(--mute)}.mono{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans "
-    "Mono',monospace;font-size:12.5px}"
-    ".sw{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px;vertical-align:-1px}"
-    ".bar{position:relative;height:14px;background:var(--soft);border-radius:3px;overflow:hidden;min-width:"
-    "90px}"
-    ".bar i{position:absolute;left:0;top:0;bottom:0;display:block;min-width:1px}.bar "
-    ".p99{background:var(--s0);opacity:.55}"
-    ".bar "
-    ".p50{background:var(--pub)}.split{display:flex;height:22px;border-radius:5px;overflow:hidden;margin:4px "
-    "0 12px}"
-    ".split i{display:block;min-width:1px}.mini{display:flex;height:11px;border-radius:3px;overflow:hidden;"
-    "width:120px;background:var(--soft)}.mini i{display:block}"
-    ".legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px;margin:4px 0 8px;color:var(--mute)}"
-    ".facts{display:grid;grid-template-columns:max-content 1fr;gap:3px 18px;font-size:13.5px;margin:0}"
-    ".facts dt{color:var(--mute)}.facts dd{margin:0;overflow-wrap:anywhere}"
-    "@media print{body{background:#fff}section,.tile{break-inside:avoid}}";
+extern const char report_css[];
 
 #endif

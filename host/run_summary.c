@@ -30,6 +30,14 @@ static uint64_t bad_frames(const struct intake_counters *in)
            in->packet_status[-PACKET_FRAGMENT];
 }
 
+/* The configuration's i-th symbol is in the capture's directory. */
+static int has_symbol(const struct run_summary *s, unsigned i)
+{
+    char padded[9];
+    snprintf(padded, sizeof(padded), "%-8.8s", s->config->symbols[i]);
+    return market_locate(intake_market(appliance_intake(s->appliance)), padded) != 0;
+}
+
 int run_summary_text(const struct run_summary *s, FILE *out)
 {
     const struct appliance_stats *stats = appliance_stats(s->appliance);
@@ -66,24 +74,45 @@ int run_summary_text(const struct run_summary *s, FILE *out)
             out,
             "stamps       %llu frames are older than the one before them in the capture: taken as equal\n",
             (unsigned long long)s->clock_steps);
+    if (frames->frames && frames->filtered == frames->frames)
+        fputs("             every frame is of another group: check feed.a, feed.b against the capture\n",
+              out);
     fprintf(out, "books        %llu updates, %llu live orders at the peak\n",
             (unsigned long long)book->updates, (unsigned long long)book->n_order_peak);
+    if (book->unknown_ref)
+        fprintf(out,
+                "             %llu messages refer to orders older than the capture or lost: ignored; their "
+                "books are to settle (join.*)\n",
+                (unsigned long long)book->unknown_ref);
     if (book->full)
         fprintf(out, "books full   %llu orders found no room: raise book.orders or book.levels\n",
                 (unsigned long long)book->full);
+    for (unsigned i = 0; i < s->config->symbols_count; i++)
+        if (!has_symbol(s, i))
+            fprintf(out, "symbols      %s: no message of the capture names it\n", s->config->symbols[i]);
     fprintf(out, "\npredictions  %llu", (unsigned long long)stats->predictions);
     fprintf(out, "  (%s clock: figures are %s)\n", clock_name(s->config), clock_label(s->config));
     for (unsigned v = 0; v < VERDICT_COUNT; v++)
         if (stats->verdicts[v])
             fprintf(out, "  %-16s %10llu  %6.2f %%\n", verdict_name(v),
                     (unsigned long long)stats->verdicts[v], percent(stats->verdicts[v], stats->predictions));
+    if (stats->device_errors + stats->egress_errors)
+        fprintf(out, "  the accelerator failed %llu times, the send port %llu times\n",
+                (unsigned long long)stats->device_errors, (unsigned long long)stats->egress_errors);
+    static const char *const span[STAGE_COUNT] = {[STAGE_DECODE] =
+                                                      "arrival to book, with the wait behind earlier packets",
+                                                  [STAGE_FEATURES] = "to the submit",
+                                                  [STAGE_INFERENCE] = "to the answer, I/O included",
+                                                  [STAGE_PUBLISH] = "to the last check",
+                                                  [STAGE_TOTAL] = "arrival to the last check"};
     if (total->count) {
         fprintf(out, "\nlatency, us %11s %9s %9s %9s\n", "p50", "p99", "p99.9", "max");
         for (int i = 0; i < STAGE_COUNT; i++) {
             const struct histogram *h = &stats->stage_ns[i];
-            fprintf(out, "  %-10s %10.2f %9.2f %9.2f %9.2f\n", appliance_stage_name((enum appliance_stage)i),
-                    (double)histogram_quantile(h, 0.5) / 1e3, (double)histogram_quantile(h, 0.99) / 1e3,
-                    (double)histogram_quantile(h, 0.999) / 1e3, (double)h->max / 1e3);
+            fprintf(out, "  %-10s %10.2f %9.2f %9.2f %9.2f   %s\n",
+                    appliance_stage_name((enum appliance_stage)i), (double)histogram_quantile(h, 0.5) / 1e3,
+                    (double)histogram_quantile(h, 0.99) / 1e3, (double)histogram_quantile(h, 0.999) / 1e3,
+                    (double)h->max / 1e3, span[i]);
         }
         fprintf(out, "  kill line  %10.2f   kernel %llu cycles at the critical path (modelled, %u MHz)\n",
                 (double)s->config->killline.threshold_us,
@@ -92,7 +121,7 @@ int run_summary_text(const struct run_summary *s, FILE *out)
     }
     char head[2 * AUDIT_CHAIN_BYTES + 1];
     hex(s->audit.head, AUDIT_CHAIN_BYTES, head);
-    fprintf(out, "\naudit log    %s: %llu records, %llu lost, head %.16s...\n", s->audit_path,
+    fprintf(out, "\naudit log    %s: %llu records, %llu lost\n  head       %s\n", s->audit_path,
             (unsigned long long)s->audit.records, (unsigned long long)s->audit.lost, head);
     fprintf(out, "report       %s\n", s->report_path);
     if (s->predictions_path)
@@ -175,6 +204,11 @@ int run_summary_json(const struct run_summary *s, FILE *out)
     json_object_set_new(books, "zero_qty", number(book->zero_qty));
     json_object_set_new(books, "full", number(book->full));
     json_object_set_new(root, "books", books);
+    json_t *unseen = json_array();
+    for (unsigned i = 0; i < s->config->symbols_count; i++)
+        if (!has_symbol(s, i))
+            json_array_append_new(unseen, json_string(s->config->symbols[i]));
+    json_object_set_new(root, "symbols_unseen", unseen);
     json_object_set_new(root, "predictions", number(stats->predictions));
     json_t *verdicts = json_object();
     for (unsigned v = 0; v < VERDICT_COUNT; v++)

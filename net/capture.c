@@ -124,6 +124,14 @@ struct capture *capture_open(const char *path, enum capture_kind kind, char erro
         fail(error, "%s: empty", path);
     else if (head[0] == 0x1f && head[1] == 0x8b)
         fail(error, "%s: offset 0: compressed with gzip: run gunzip on it first", path);
+    else if (kind == CAPTURE_BINARYFILE && has_pcap_magic(head))
+        fail(error, "%s: offset 0: a pcap, not a BinaryFILE of ITCH messages: give it as a pcap (run --pcap)",
+             path);
+    else if (kind == CAPTURE_PCAP && !has_pcap_magic(head))
+        fail(error,
+             "%s: offset 0: not a pcap or pcapng; if it is a BinaryFILE of ITCH messages, give it as one "
+             "(run --itch)",
+             path);
     else
         goto readable;
     close(fd);
@@ -264,8 +272,12 @@ int capture_next_frame(struct capture *capture, struct capture_frame *frame, cha
                     pcap_geterr(capture->pcap));
     frame->data = data;
     frame->len = header->caplen < CAPTURE_FRAME_MAX ? header->caplen : CAPTURE_FRAME_MAX;
-    /* With nanosecond precision libpcap puts nanoseconds into tv_usec. */
-    frame->ts_ns = (uint64_t)header->ts.tv_sec * 1000000000u + (uint64_t)header->ts.tv_usec;
+    /* With nanosecond precision libpcap puts nanoseconds into tv_usec. Both fields of a pcap are unsigned on
+     * disk, libpcap reads them as signed: without this, stamps from 2038 on lie before 1970. */
+    int64_t s = header->ts.tv_sec, ns = header->ts.tv_usec;
+    s += s < 0 ? INT64_C(1) << 32 : 0;
+    ns += ns < 0 ? INT64_C(1) << 32 : 0;
+    frame->ts_ns = (uint64_t)s * 1000000000u + (uint64_t)ns;
     return 1;
 }
 

@@ -20,7 +20,8 @@ enum {
     N_TX_MBUF = 1023,
     N_RING = 1024,
     N_DESC = 1024,
-    SCRATCH_BYTES = 65549, /* largest frame; for those that the driver spread over several mbufs */
+    SCRATCH_BYTES = 65557, /* largest frame (net/capture.h); for those that the driver spread over several
+                              mbufs */
 };
 
 struct port {
@@ -230,6 +231,14 @@ const uint8_t *port_packet(struct port *port, unsigned i, uint32_t *len, int *ch
     uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
     *checksum_ok = (m->ol_flags & good) == good;
     *len = rte_pktmbuf_pkt_len(m);
+    if (__builtin_expect(m->nb_segs > 1, 0)) {
+        /* net_pcap (DPDK 22.11) copies a record's length modulo 2^16, yet reports it whole: what is there
+         * counts. */
+        uint32_t held = 0;
+        for (const struct rte_mbuf *s = m; s; s = s->next)
+            held += s->data_len;
+        *len = *len < held ? *len : held;
+    }
     if (*len > SCRATCH_BYTES)
         *len = SCRATCH_BYTES;
     /* A pointer into the mbuf where it is one segment, else a copy. */

@@ -9,51 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "audit_log.h"
+#include "command.h"
 
 enum { N = 5000, N_EVENT = 7 };
 
 static char dir[] = "/tmp/test_audit_command_XXXXXX", path[64], error[AUDIT_ERROR_CHARS];
-static char *out, *err; /* of the last command */
+static struct command_result said; /* by the last command */
 static struct audit_totals totals;
 
-static char *slurp(const char *name)
-{
-    FILE *f = fopen(name, "rb");
-    if (!f)
-        return NULL;
-    fseek(f, 0, SEEK_END);
-    long size = ftell(f);
-    rewind(f);
-    char *text = malloc((size_t)size + 1);
-    assert_int_equal(fread(text, 1, (size_t)size, f), size);
-    text[size] = 0;
-    fclose(f);
-    return text;
-}
+/* Runs killline audit; returns the exit status. */
+#define run(...) keep(command_run("audit " __VA_ARGS__))
 
-__attribute__((format(printf, 1, 2))) static int run(const char *format, ...)
+static int keep(struct command_result result)
 {
-    char args[512], command[1024], name[2][80];
-    va_list va;
-    va_start(va, format);
-    vsnprintf(args, sizeof(args), format, va);
-    va_end(va);
-    snprintf(name[0], sizeof(name[0]), "%s/out", dir);
-    snprintf(name[1], sizeof(name[1]), "%s/err", dir);
-    snprintf(command, sizeof(command), "%s audit %s >%s 2>%s", KILLLINE, args, name[0], name[1]);
-    int status = system(command);
-    assert_true(WIFEXITED(status));
-    free(out);
-    free(err);
-    out = slurp(name[0]);
-    err = slurp(name[1]);
-    return WEXITSTATUS(status);
+    command_free(&said);
+    said = result;
+    return said.status;
 }
 
 static void assert_has(const char *text, const char *what)
@@ -127,11 +103,11 @@ static void test_verify(void **state)
     char head[65];
     hex(totals.head, 32, head);
     assert_int_equal(run("verify %s", path), 0);
-    assert_has(out, "intact and closed");
-    assert_has(out, head);
-    assert_string_equal(err, "");
+    assert_has(said.out, "intact and closed");
+    assert_has(said.out, head);
+    assert_string_equal(said.err, "");
     assert_int_equal(run("verify %s --json", dir), 0); /* the directory stands for the log in it */
-    const char *text = out;
+    const char *text = said.out;
     json_t *o = next_json(&text);
     assert_true(json_is_true(json_object_get(o, "ok")));
     assert_true(json_is_null(json_object_get(o, "error")));
@@ -158,12 +134,12 @@ static void test_verify_against_a_head(void **state)
     char head[65];
     hex(totals.head, 32, head);
     assert_int_equal(run("verify %s --head %s", path, head), 0);
-    assert_has(out, "as given");
+    assert_has(said.out, "as given");
     head[0] = head[0] == '0' ? '1' : '0';
     assert_int_equal(run("verify %s --head %s", path, head), 1);
-    assert_has(err, "rewritten");
+    assert_has(said.err, "rewritten");
     assert_int_equal(run("verify %s --head 1234", path), 2);
-    assert_has(err, "64 hex digits");
+    assert_has(said.err, "64 hex digits");
 }
 
 static void test_verify_finds_damage(void **state)
@@ -171,11 +147,11 @@ static void test_verify_finds_damage(void **state)
     (void)state;
     flip(512 + 17 * 256 + 40);
     assert_int_equal(run("verify %s", path), 1);
-    assert_has(err, path);
-    assert_has(err, "chain broken at record 17 (byte 4864)");
-    assert_has(out, "17 records are intact");
+    assert_has(said.err, path);
+    assert_has(said.err, "chain broken at record 17 (byte 4864)");
+    assert_has(said.out, "17 records are intact");
     assert_int_equal(run("verify %s --json", path), 1);
-    const char *text = out;
+    const char *text = said.out;
     json_t *o = next_json(&text);
     assert_true(json_is_false(json_object_get(o, "ok")));
     assert_string_equal(string(o, "fault"), "chain");
@@ -189,10 +165,10 @@ static void test_verify_of_an_open_log(void **state)
     (void)state;
     assert_int_equal(truncate(path, 512 + 100 * 256), 0);
     assert_int_equal(run("verify %s", path), 1);
-    assert_has(err, "not closed: no STOP event after 100 intact records");
+    assert_has(said.err, "not closed: no STOP event after 100 intact records");
     assert_int_equal(truncate(path, 512 + 10 * 256 + 100), 0);
     assert_int_equal(run("verify %s --json", path), 1);
-    const char *text = out;
+    const char *text = said.out;
     json_t *o = next_json(&text);
     assert_string_equal(string(o, "fault"), "torn");
     assert_true(json_is_false(json_object_get(o, "closed")));
@@ -200,7 +176,7 @@ static void test_verify_of_an_open_log(void **state)
     json_decref(o);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(run("verify %s --json", path), 1);
-    text = out;
+    text = said.out;
     o = next_json(&text);
     assert_true(json_is_false(json_object_get(o, "ok")));
     json_decref(o);
@@ -214,7 +190,7 @@ static void test_show_json(void **state)
     struct audit_reader *reader = audit_reader_open(path, error);
     assert_non_null(reader);
     const struct audit_record *r;
-    const char *text = out;
+    const char *text = said.out;
     char chain[65], hash[17];
     while (audit_reader_next(reader, &r, error) == 1) {
         json_t *o = next_json(&text);
@@ -264,6 +240,8 @@ static void test_show_json(void **state)
             if ((uint64_t)integer(o, integers[i].key) != integers[i].value)
                 fail_msg("record %llu: %s", (unsigned long long)p->record_no, integers[i].key);
         assert_string_equal(string(o, "verdict"), verdict_name(p->verdict));
+        /* no class that nobody inferred */
+        assert_int_equal(json_is_null(json_object_get(o, "class_name")), !(p->flags & AUDIT_FLAG_INFERRED));
         assert_memory_equal(string(o, "symbol"), p->symbol, 4);
         assert_int_equal(strlen(string(o, "symbol")), 4); /* without the padding */
         snprintf(hash, sizeof(hash), "%016" PRIx64, p->feature_hash);
@@ -297,7 +275,7 @@ static void test_show_filters(void **state)
     audit_reader_close(reader);
     for (unsigned v = 0; v < VERDICT_COUNT; v++) {
         assert_int_equal(run("show %s --json --verdict %s", path, verdict_name(v)), 0);
-        const char *text = out;
+        const char *text = said.out;
         uint64_t n_line = 0;
         while (*text) {
             json_t *o = next_json(&text);
@@ -307,11 +285,18 @@ static void test_show_filters(void **state)
         }
         assert_int_equal(n_line, n[v]);
     }
+    uint64_t n_dropped = 0;
+    for (unsigned v = 0; v < VERDICT_COUNT; v++)
+        n_dropped += v == VERDICT_PUBLISHED ? 0 : n[v];
+    assert_true(n_dropped > 0);
+    assert_int_equal(
+        run("show %s --json --verdict dropped | grep -v '\"verdict\":\"published\"' | wc -l", path), 0);
+    assert_int_equal(atoll(said.out), n_dropped);
     assert_true(n_symbol > 0);
     assert_int_equal(run("show %s --json --symbol SY03 | wc -l", path), 0);
-    assert_int_equal(atoll(out), n_symbol);
+    assert_int_equal(atoll(said.out), n_symbol);
     assert_int_equal(run("show %s --json --from 4000 --limit 3", path), 0);
-    const char *text = out;
+    const char *text = said.out;
     for (int i = 0; i < 3; i++) {
         json_t *o = next_json(&text);
         assert_int_equal(integer(o, "record_no"), 4000 + i);
@@ -319,7 +304,12 @@ static void test_show_filters(void **state)
     }
     assert_string_equal(text, "");
     assert_int_equal(run("show %s --limit 0 --json", path), 0);
-    assert_string_equal(out, "");
+    assert_string_equal(said.out, "");
+    assert_string_equal(said.err, "");
+    /* nothing found is said, so that a mistyped symbol does not pass for one without drops */
+    assert_int_equal(run("show %s --symbol NOSUCH --json", path), 0);
+    assert_string_equal(said.out, "");
+    assert_has(said.err, "none of its");
 }
 
 static void test_show_text(void **state)
@@ -327,12 +317,13 @@ static void test_show_text(void **state)
     (void)state;
     assert_int_equal(run("show %s", path), 0);
     uint64_t n_line = 0;
-    for (const char *c = out; *c; c++)
+    for (const char *c = said.out; *c; c++)
         n_line += *c == '\n';
     assert_int_equal(n_line, 1 + N + N_EVENT);
-    assert_has(out, "EVENT gap");
-    assert_has(out, "published");
-    assert_has(out, "09:30:");
+    assert_has(said.out, "EVENT gap from sequence number ");
+    assert_has(said.out, "EVENT stop predictions ");
+    assert_has(said.out, "published");
+    assert_has(said.out, "09:30:");
 }
 
 static void test_show_stops_at_damage(void **state)
@@ -340,8 +331,8 @@ static void test_show_stops_at_damage(void **state)
     (void)state;
     flip(512 + 17 * 256 + 255);
     assert_int_equal(run("show %s --json", path), 1);
-    assert_has(err, "chain broken at record 17");
-    const char *text = out;
+    assert_has(said.err, "chain broken at record 17");
+    const char *text = said.out;
     for (int i = 0; i < 17; i++)
         json_decref(next_json(&text));
     assert_string_equal(text, "");
@@ -360,21 +351,21 @@ static void test_hostile_text(void **state)
     log_day(audit, 10, 1);
     assert_int_equal(audit_close(audit, NULL, error), 0);
     assert_int_equal(run("verify %s --json", path), 0);
-    const char *text = out;
+    const char *text = said.out;
     json_t *o = next_json(&text);
     assert_has(string(o, "feed"), "\"\\<script>\x1b[2J");
     json_decref(o);
     assert_int_equal(run("show %s --json --limit 1", path), 0);
-    text = out;
+    text = said.out;
     o = next_json(&text);
     assert_string_equal(string(o, "text"), "<script>alert(1)</script>\x1b[31m\n\"");
     json_decref(o);
     assert_int_equal(run("show %s", path), 0);
-    assert_null(strchr(out, '\x1b'));
+    assert_null(strchr(said.out, '\x1b'));
     assert_int_equal(run("report %s --out %s/r.html", path, dir), 0);
     char page_path[80];
     snprintf(page_path, sizeof(page_path), "%s/r.html", dir);
-    char *page = slurp(page_path);
+    char *page = command_read_file(page_path);
     assert_non_null(page);
     assert_null(strstr(page, "<script"));
     assert_null(strchr(page, '\x1b'));
@@ -389,39 +380,52 @@ static void test_report(void **state)
     char page_path[80];
     snprintf(page_path, sizeof(page_path), "%s/r.html", dir);
     assert_int_equal(run("report %s --out %s", dir, page_path), 0);
-    char *page = slurp(page_path);
+    char *page = command_read_file(page_path);
     assert_has(page, "Kill line report");
     free(page);
     /* an open log: the page says so, and the exit status too */
     assert_int_equal(truncate(path, 512 + 4000 * 256), 0);
     assert_int_equal(run("report %s --out %s", path, page_path), 1);
-    assert_has(err, "not closed");
-    page = slurp(page_path);
+    assert_has(said.err, "not closed");
+    page = command_read_file(page_path);
     assert_has(page, "This log does not verify");
     assert_has(page, "4,000 intact records");
     free(page);
     unlink(page_path);
     assert_int_equal(run("report %s --out /nonexistent/r.html", path), 1);
-    assert_has(err, "cannot write the report");
+    assert_has(said.err, "cannot write the report");
     assert_int_equal(run("report %s", path), 2);
-    assert_has(err, "--out");
+    assert_has(said.err, "--out");
+    /* a page never takes a log's place, under whatever name */
+    char link_path[80];
+    snprintf(link_path, sizeof(link_path), "%s/l.html", dir);
+    assert_int_equal(symlink(path, link_path), 0);
+    char *before = command_read_file(path);
+    assert_int_equal(run("report %s --out %s", path, path), 1);
+    assert_has(said.err, "never overwritten");
+    assert_int_equal(run("report %s --out %s", path, link_path), 1);
+    char *after = command_read_file(path);
+    assert_memory_equal(before, after, 512 + 4000 * 256);
+    free(before);
+    free(after);
+    unlink(link_path);
 }
 
 static void test_usage(void **state)
 {
     (void)state;
     assert_int_equal(run("--help"), 0);
-    assert_has(out, "usage: killline audit");
-    assert_has(out, "book-unreliable");
+    assert_has(said.out, "usage: killline audit");
+    assert_has(said.out, "book-unreliable");
     static const char *const subcommand[] = {"verify", "show", "report"};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(run("%s --help", subcommand[i]), 0);
-        assert_has(out, "usage: killline audit");
+        assert_has(said.out, "usage: killline audit");
         assert_int_equal(run("%s", subcommand[i]), 2);
         assert_int_equal(run("%s %s %s", subcommand[i], path, path), 2);
         assert_int_equal(run("%s --nonsense %s", subcommand[i], path), 2);
         assert_int_equal(run("%s /nonexistent/log --out %s/r.html", subcommand[i], dir), 1);
-        assert_has(err, "/nonexistent/log: cannot open the audit log: No such file");
+        assert_has(said.err, "/nonexistent/log: cannot open the audit log: No such file");
     }
     assert_int_equal(run("%s", ""), 2);
     assert_int_equal(run("prune %s", path), 2);
@@ -429,10 +433,7 @@ static void test_usage(void **state)
     assert_int_equal(run("show %s --limit -1", path), 2);
     assert_int_equal(run("show %s --from x", path), 2);
     assert_int_equal(run("show %s --symbol NINECHARS", path), 2);
-    char command[512];
-    snprintf(command, sizeof(command), "%s audit show %s >/dev/full 2>/dev/null", KILLLINE, path);
-    int status = system(command);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); /* what nobody got is no success */
+    assert_int_equal(run("show %s >/dev/full", path), 1); /* what nobody got is no success */
 }
 
 int main(void)
@@ -454,9 +455,8 @@ int main(void)
         cmocka_unit_test_setup(test_usage, setup),
     };
     int result = cmocka_run_group_tests(tests, NULL, NULL);
-    char command[80];
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    free(out);
-    free(err);
-    return system(command) == 0 ? result : 1;
+    keep(command_shell("rm -rf %s", dir));
+    result |= said.status != 0;
+    command_free(&said);
+    return result;
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "command.h"
 #include "net/capture.h"
 #include "net/itch.h"
 #include "net/moldudp64.h"
@@ -173,17 +174,14 @@ static json_t *decode_by_modules(const char *path, int verify)
 
 static json_t *decode_by_command(const char *path)
 {
-    char command[REALDATA_PATH_CHARS + 256];
-    snprintf(command, sizeof(command), "'%s' decode --json '%s'", KILLLINE, path);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    char *text = read_all(pipe), *quoted = quote_integers(text);
-    assert_int_equal(pclose(pipe), 0);
+    struct command_result result = command_run("decode --json '%s'", path);
+    assert_int_equal(result.status, 0);
+    char *quoted = quote_integers(result.out);
     json_t *array = json_array();
     for (char *line = strtok(quoted, "\n"); line; line = strtok(NULL, "\n"))
         assert_int_equal(json_array_append_new(array, parse(line)), 0);
-    free(text);
     free(quoted);
+    command_free(&result);
     return array;
 }
 

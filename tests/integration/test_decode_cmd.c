@@ -6,40 +6,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "command.h"
 #include "net/itch.h"
 #include "net/moldudp64.h"
 #include "net/packet.h"
 
-enum { OUTPUT_BYTES = 1 << 20 };
-
 static char path[] = "/tmp/test_decode_cmd.XXXXXX";
-static char output[OUTPUT_BYTES];
+static struct command_result said; /* by the last command */
+
+static int keep(struct command_result result)
+{
+    command_free(&said);
+    said = result;
+    return said.status;
+}
 
 /* Runs killline decode with arguments (a shell's words); returns the exit status. */
 static int run(const char *arguments)
 {
-    char command[4096];
-    snprintf(command, sizeof(command), "'%s' decode %s", KILLLINE, arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t n = fread(output, 1, sizeof(output) - 1, pipe);
-    output[n] = 0;
-    int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return keep(command_run("decode %s", arguments));
 }
 
-/* Runs it on the test's file, output of both streams. */
 static int run_on_file(const char *options)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof(arguments), "%s %s 2>&1", path, options);
-    return run(arguments);
+    return keep(command_run("decode %s %s", path, options));
 }
 
 static void write_file(const void *bytes, size_t n)
@@ -50,10 +44,21 @@ static void write_file(const void *bytes, size_t n)
     assert_int_equal(fclose(file), 0);
 }
 
-static void assert_says(const char *part)
+static void assert_has(const char *text, const char *part)
 {
-    if (!strstr(output, part))
-        fail_msg("'%s' is not in: %s", part, output);
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in: %s", part, text);
+}
+
+static void assert_prints(const char *part)
+{
+    assert_has(said.out, part);
+}
+
+/* On standard error. */
+static void assert_reports(const char *part)
+{
+    assert_has(said.err, part);
 }
 
 static const char order_cancel[] =
@@ -65,9 +70,10 @@ static void text_output(void **state)
     (void)state;
     write_file(order_cancel, sizeof(order_cancel) - 1);
     assert_int_equal(run_on_file(""), 0);
-    assert_says("1 len=23 type=\"X\" name=\"Order Cancel\" locate=5 tracking=0 timestamp=09:30:00.000483331 "
-                "order_reference_number=17 cancelled_shares=50\n");
-    assert_says(": 1 messages, 0 unknown, 0 longer, 0 short, 0 malformed\n");
+    assert_prints(
+        "1 len=23 type=\"X\" name=\"Order Cancel\" locate=5 tracking=0 timestamp=09:30:00.000483331 "
+        "order_reference_number=17 cancelled_shares=50\n");
+    assert_reports(": 1 messages, 0 unknown, 0 longer, 0 short, 0 malformed\n");
 }
 
 static void prices_in_text_are_decimal(void **state)
@@ -83,8 +89,8 @@ static void prices_in_text_are_decimal(void **state)
     assert_int_equal(itch_encode(&levels, bytes + 40, 35), 35);
     write_file(bytes, 75);
     assert_int_equal(run_on_file(""), 0);
-    assert_says(" stock=\"AB\" price=1.2305\n");
-    assert_says(" level_1=2588.20000001 level_2=0.00000000 ");
+    assert_prints(" stock=\"AB\" price=1.2305\n");
+    assert_prints(" level_1=2588.20000001 level_2=0.00000000 ");
 }
 
 static void unknown_longer_and_short_are_counted(void **state)
@@ -99,14 +105,14 @@ static void unknown_longer_and_short_are_counted(void **state)
     memcpy(bytes + n, order_cancel, 24), bytes[n + 1] = 22, n += 24; /* one less */
     write_file(bytes, n);
     assert_int_equal(run_on_file("--json"), 0);
-    assert_says(
+    assert_prints(
         "{\"number\":1,\"len\":23,\"type\":\"X\",\"name\":\"Order Cancel\",\"locate\":5,\"tracking\":0,"
         "\"timestamp\":34200000483331,\"order_reference_number\":17,\"cancelled_shares\":50}\n");
-    assert_says("{\"number\":2,\"len\":3,\"type\":\"z\",\"unknown\":true,\"hex\":\"7a8001\"}\n");
-    assert_says("{\"number\":3,\"len\":25,\"type\":\"X\",\"name\":\"Order Cancel\",\"locate\":5,");
-    assert_says(
+    assert_prints("{\"number\":2,\"len\":3,\"type\":\"z\",\"unknown\":true,\"hex\":\"7a8001\"}\n");
+    assert_prints("{\"number\":3,\"len\":25,\"type\":\"X\",\"name\":\"Order Cancel\",\"locate\":5,");
+    assert_prints(
         "{\"number\":4,\"len\":22,\"type\":\"X\",\"name\":\"Order Cancel\",\"short\":true,\"hex\":\"580005");
-    assert_says(": 4 messages, 1 unknown, 1 longer, 1 short, 0 malformed\n");
+    assert_reports(": 4 messages, 1 unknown, 1 longer, 1 short, 0 malformed\n");
 }
 
 /* Any byte can stand in an alpha field; the output stays one line of ASCII JSON. */
@@ -121,9 +127,9 @@ static void every_byte_is_escaped(void **state)
     assert_int_equal(itch_encode(&msg, bytes + 2, 39), 39);
     write_file(bytes, 41);
     assert_int_equal(run_on_file("--json"), 0);
-    assert_says("\"stock\":\"\\\"\\\\\\u000a\\u0000\\u007f\\u00e9\",\"market_category\":\" \"");
-    assert_says("\"issue_sub_type\":\" A\"");
-    for (const char *p = output; *p; p++)
+    assert_prints("\"stock\":\"\\\"\\\\\\u000a\\u0000\\u007f\\u00e9\",\"market_category\":\" \"");
+    assert_prints("\"issue_sub_type\":\" A\"");
+    for (const char *p = said.out; *p; p++)
         assert_true(*p == '\n' || (*p >= 0x20 && *p < 0x7f));
 }
 
@@ -135,10 +141,10 @@ static void torn_file_fails(void **state)
     memcpy(bytes + 25, order_cancel, 25);
     write_file(bytes, 49);
     assert_int_equal(run_on_file("--json"), 1);
-    assert_says("{\"number\":1,"); /* what came before is there */
-    assert_says("offset 25: torn");
-    assert_int_equal(run("/nonexistent 2>&1"), 1);
-    assert_says("/nonexistent: No such file");
+    assert_prints("{\"number\":1,"); /* what came before is there */
+    assert_reports("offset 25: torn");
+    assert_int_equal(run("/nonexistent"), 1);
+    assert_reports("/nonexistent: No such file");
 }
 
 static void output_that_fails_is_told(void **state)
@@ -148,31 +154,26 @@ static void output_that_fails_is_told(void **state)
     for (int i = 0; i < 20000; i++)
         fwrite(order_cancel, 1, 25, file);
     assert_int_equal(fclose(file), 0);
-    char arguments[256];
-    snprintf(arguments, sizeof(arguments), "%s 2>&1 >/dev/full", path);
-    assert_int_equal(run(arguments), 1);
-    assert_says("standard output: message");
-    assert_says("No space left on device");
-    /* A reader that stops: the decoder's own exit status, through a file descriptor that is not the pipe. */
-    char script[1024];
-    snprintf(script, sizeof(script),
-             "--help >/dev/null; exec 3>&1; { '%s' decode %s 2>&3; echo \"status $?\" >&3; } | head -1",
-             KILLLINE, path);
-    assert_int_equal(run(script), 0);
-    assert_says("1 len=23");
-    assert_says("Broken pipe");
-    assert_says("status 1");
+    assert_int_equal(run_on_file(">/dev/full"), 1);
+    assert_reports("standard output: message");
+    assert_reports("No space left on device");
+    /* A reader that stops: the decoder's own exit status, not the pipe's. */
+    assert_int_equal(
+        keep(command_shell("{ '%s' decode %s; echo \"status $?\" >&2; } | head -1", KILLLINE, path)), 0);
+    assert_prints("1 len=23");
+    assert_reports("Broken pipe");
+    assert_reports("status 1");
 }
 
 static void usage(void **state)
 {
     (void)state;
     assert_int_equal(run("--help"), 0);
-    assert_says("usage: killline decode FILE [--json]");
-    assert_int_equal(run("2>&1"), 2);
-    assert_says("usage:");
-    assert_int_equal(run("one two 2>&1"), 2);
-    assert_int_equal(run("--jsn x 2>&1"), 2);
+    assert_prints("usage: killline decode FILE [--json]");
+    assert_int_equal(run(""), 2);
+    assert_reports("usage:");
+    assert_int_equal(run("one two"), 2);
+    assert_int_equal(run("--jsn x"), 2);
 }
 
 /* Frames of a pcap as they stand: duplicates, damaged ones, strangers. */
@@ -206,22 +207,25 @@ static void pcap_frames(void **state)
     }
     assert_int_equal(fclose(file), 0);
     assert_int_equal(run_on_file("--json"), 0);
-    assert_says("{\"number\":1,\"len\":3,\"frame\":1,\"session\":\"SESSION\",\"seq_no\":41,\"type\":\"z\","
-                "\"unknown\":true,");
-    assert_says("{\"number\":2,\"len\":23,\"frame\":1,\"session\":\"SESSION\",\"seq_no\":42,\"type\":\"X\",");
-    assert_says("{\"number\":4,\"len\":23,\"frame\":2,\"session\":\"SESSION\",\"seq_no\":42,\"type\":\"X\",");
-    assert_says("{\"number\":6,\"len\":23,\"frame\":3,");
-    assert_says("\"cancelled_shares\":51}");
-    assert_says(": 6 messages, 3 unknown, 0 longer, 0 short, 1 malformed; 6 frames, 1 not UDP, 1 with a bad "
-                "checksum\n");
+    assert_prints("{\"number\":1,\"len\":3,\"frame\":1,\"session\":\"SESSION\",\"seq_no\":41,\"type\":\"z\","
+                  "\"unknown\":true,");
+    assert_prints(
+        "{\"number\":2,\"len\":23,\"frame\":1,\"session\":\"SESSION\",\"seq_no\":42,\"type\":\"X\",");
+    assert_prints(
+        "{\"number\":4,\"len\":23,\"frame\":2,\"session\":\"SESSION\",\"seq_no\":42,\"type\":\"X\",");
+    assert_prints("{\"number\":6,\"len\":23,\"frame\":3,");
+    assert_prints("\"cancelled_shares\":51}");
+    assert_reports(
+        ": 6 messages, 3 unknown, 0 longer, 0 short, 1 malformed; 6 frames, 1 not UDP, 1 with a bad "
+        "checksum\n");
     assert_int_equal(run_on_file(""), 0);
-    assert_says("2 len=23 frame=1 session=\"SESSION\" seq_no=42 type=\"X\" name=\"Order Cancel\"");
+    assert_prints("2 len=23 frame=1 session=\"SESSION\" seq_no=42 type=\"X\" name=\"Order Cancel\"");
 
     file = fopen(path, "wb"); /* a capture of something else */
     assert_int_equal(fwrite(header, sizeof(header), 1, file), 1);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(run_on_file(""), 1);
-    assert_says("no MoldUDP64 packet in 0 frames");
+    assert_reports("no MoldUDP64 packet in 0 frames");
 }
 
 int main(void)

@@ -11,19 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "host/features.h"
 #include "net/capture.h"
 #include "net/itch.h"
 #include "npy_array.h"
 
-#ifndef KILLLINE
-#error "KILLLINE: path of the command, from CMake"
-#endif
-
 static char dir[64], capture[128];
+static struct command_result said; /* by the last command */
 static FILE *day;
 static uint64_t ts_ns;
 
@@ -166,33 +163,30 @@ static_assert(CROSS % 3 == 2 && (CROSS + SETTLE_MS) % 3 != 2,
 static int remove_day(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    return system(command);
+    struct command_result removed = command_shell("rm -r %s", dir);
+    int status = removed.status;
+    command_free(&removed);
+    command_free(&said);
+    return status;
 }
 
-/* Runs the command; stdout and stderr go to files in dir. Returns the exit status. */
+/* Runs killline features; returns the exit status. */
 static int run(const char *arguments)
 {
-    char command[1024];
-    snprintf(command, sizeof(command), "%s features %s >%s/stdout 2>%s/stderr", KILLLINE, arguments, dir,
-             dir);
-    int status = system(command);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    command_free(&said);
+    said = command_run("features %s", arguments);
+    return said.status;
 }
 
-static int output_has(const char *file, const char *text)
-{
-    char path[128];
-    static char data[1 << 16];
-    snprintf(path, sizeof(path), "%s/%s", dir, file);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    data[fread(data, 1, sizeof(data) - 1, f)] = '\0';
-    fclose(f);
-    return strstr(data, text) != NULL;
-}
+/* The exit status of any shell line that prints nothing. */
+#define assert_succeeds(...)                                                                                 \
+    do {                                                                                                     \
+        struct command_result result_ = command_shell(__VA_ARGS__);                                          \
+        assert_string_equal(result_.out, "");                                                                \
+        assert_string_equal(result_.err, "");                                                                \
+        assert_int_equal(result_.status, 0);                                                                 \
+        command_free(&result_);                                                                              \
+    } while (0)
 
 static int expected_label(int i, int horizon, double dead_band_ticks)
 {
@@ -278,8 +272,7 @@ static void test_description(void **state)
     assert_int_equal(run(line), 0);
     json_t *root = description("json");
     json_error_t error;
-    snprintf(path, sizeof(path), "%s/stdout", dir);
-    json_t *printed = json_load_file(path, 0, &error);
+    json_t *printed = json_loads(said.out, 0, &error);
     assert_non_null(printed);
     assert_true(json_equal(root, printed));
     json_decref(printed);
@@ -317,13 +310,11 @@ static void test_description(void **state)
     assert_string_equal(json_string_value(json_array_get(symbols, 0)), "AAA");
     assert_string_equal(json_string_value(json_array_get(symbols, 1)), "BBB");
     assert_string_equal(json_string_value(json_object_get(root, "capture")), "day.itch50");
-    char sum[65] = "";
-    snprintf(line, sizeof(line), "sha256sum %s", capture);
-    FILE *tool = popen(line, "r");
-    assert_non_null(tool);
-    assert_int_equal(fread(sum, 1, 64, tool), 64);
-    pclose(tool);
-    assert_string_equal(json_string_value(json_object_get(root, "capture_sha256")), sum);
+    struct command_result sum = command_shell("sha256sum %s", capture);
+    assert_true(sum.status == 0 && strlen(sum.out) > 64);
+    sum.out[64] = '\0';
+    assert_string_equal(json_string_value(json_object_get(root, "capture_sha256")), sum.out);
+    command_free(&sum);
     json_decref(root);
 }
 
@@ -335,8 +326,7 @@ static void test_same_input_same_bytes(void **state)
         snprintf(line, sizeof(line), "%s --out %s/same%d", capture, dir, i);
         assert_int_equal(run(line), 0);
     }
-    snprintf(line, sizeof(line), "diff -r %s/same0 %s/same1", dir, dir);
-    assert_int_equal(system(line), 0);
+    assert_succeeds("diff -r %s/same0 %s/same1", dir, dir);
 }
 
 static void test_selection(void **state)
@@ -353,6 +343,10 @@ static void test_selection(void **state)
             assert_true(n < mid.n_row && ((const int64_t *)mid.data)[n++] == expected[i].mid2);
     assert_true(n == mid.n_row);
     free(mid.data);
+    assert_null(strstr(said.err, "not one tick"));
+    snprintf(line, sizeof(line), "%s --out %s/none --symbols NOSUCH", capture, dir);
+    assert_int_equal(run(line), 0);
+    assert_non_null(strstr(said.err, "not one tick"));
     snprintf(line, sizeof(line), "%s --out %s/trades --trigger trade", capture, dir);
     assert_int_equal(run(line), 0); /* the day has no trades: empty arrays, and that is no error */
     snprintf(path, sizeof(path), "%s/trades", dir);
@@ -393,9 +387,7 @@ static void test_pcap_and_gap(void **state)
     assert_int_equal(run(line), 0);
     snprintf(line, sizeof(line), "%s --out %s/binaryfile", capture, dir);
     assert_int_equal(run(line), 0);
-    snprintf(line, sizeof(line),
-             "cd %s && for a in whole/*.npy; do cmp $a binaryfile/${a#*/} || exit 1; done", dir);
-    assert_int_equal(system(line), 0);
+    assert_succeeds("cd %s && for a in whole/*.npy; do cmp $a binaryfile/${a#*/} || exit 1; done", dir);
 
     write_pcap(path, LOST);
     snprintf(line, sizeof(line), "%s --out %s/gap --set join.settle_ms=0", path, dir);
@@ -438,7 +430,7 @@ static void test_refusals(void **state)
         {1, " --out /tmp/x --symbols AAA,,BBB", "'' is no symbol", 2},
         {1, " --out /tmp/x --symbols ABCDEFGHI", "'ABCDEFGHI' is no symbol", 2},
         {1, " --out /tmp/x --trigger sometimes", "sometimes", 1},
-        {1, " --out /tmp/x --set trigger", "is not of the form key=value", 2},
+        {1, " --out /tmp/x --set trigger", "expected KEY=VALUE", 2},
         {1, " --out /tmp/x --config /nonexistent.yaml", "/nonexistent.yaml: cannot read: No such file", 1},
         {1, " --out /nonexistent/x", "--out /nonexistent/x: cannot create: No such file", 1},
         {0, "/nonexistent.itch50 --out /tmp/x", "/nonexistent.itch50", 1},
@@ -447,11 +439,11 @@ static void test_refusals(void **state)
         char line[512];
         snprintf(line, sizeof(line), "%s%s", cases[i].takes_capture ? capture : "", cases[i].arguments);
         assert_int_equal(run(line), cases[i].status);
-        if (!output_has("stderr", cases[i].message))
+        if (!strstr(said.err, cases[i].message))
             fail_msg("'%s' does not say '%s'", line, cases[i].message);
     }
     assert_int_equal(run("--help"), 0);
-    assert_true(output_has("stdout", "mid[i + horizon]") && output_has("stdout", "imbalance_l10"));
+    assert_true(strstr(said.out, "mid[i + horizon]") && strstr(said.out, "imbalance_l10"));
 }
 
 /* A torn capture fails, and the description of an earlier run does not stay beside the new arrays. */
@@ -463,11 +455,10 @@ static void test_torn_capture(void **state)
     assert_int_equal(run(line), 0);
     snprintf(path, sizeof(path), "%s/torn/features.json", dir);
     assert_int_equal(access(path, F_OK), 0);
-    snprintf(line, sizeof(line), "head -c 20001 %s >%s/torn.itch50", capture, dir);
-    assert_int_equal(system(line), 0);
+    assert_succeeds("head -c 20001 %s >%s/torn.itch50", capture, dir);
     snprintf(line, sizeof(line), "%s/torn.itch50 --out %s/torn", dir, dir);
     assert_int_equal(run(line), 1);
-    assert_true(output_has("stderr", "torn.itch50"));
+    assert_non_null(strstr(said.err, "torn.itch50"));
     assert_int_equal(access(path, F_OK), -1);
 }
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "host/features.h"
 #include "npy_array.h"
 #include "realdata.h"
@@ -26,14 +26,13 @@ static const struct {
 
 static int check(const char *data, int i, const char *dir)
 {
-    char line[8192];
-    snprintf(line, sizeof(line), "%s features %s/%s --out %s >%s/stdout", KILLLINE, data, cases[i].file, dir,
-             dir);
-    int status = system(line);
-    if (!WIFEXITED(status) || WEXITSTATUS(status)) {
-        fprintf(stderr, "failed: %s\n", line);
+    struct command_result result = command_run("features '%s/%s' --out %s", data, cases[i].file, dir);
+    if (result.status)
+        fprintf(stderr, "features %s: status %d\n%s", cases[i].file, result.status, result.err);
+    int status = result.status;
+    command_free(&result);
+    if (status)
         return 1;
-    }
     struct npy_array features = npy_array(dir, "features.npy", "<f4", FEATURES_N),
                      mid = npy_array(dir, "mid.npy", "<i8", 0);
     struct npy_array labels = npy_array(dir, "labels.npy", "|i1", 0);
@@ -121,7 +120,7 @@ int main(void)
 {
     realdata_require();
     const char *data = realdata_dir();
-    char dir[] = "/tmp/test_features_realdata.XXXXXX", line[64];
+    char dir[] = "/tmp/test_features_realdata.XXXXXX";
     if (!mkdtemp(dir)) {
         perror(dir);
         return 1;
@@ -129,8 +128,8 @@ int main(void)
     int failed = 0;
     for (int i = 0; i < (int)(sizeof(cases) / sizeof(cases[0])); i++)
         failed |= check(data, i, dir);
-    snprintf(line, sizeof(line), "rm -r %s", dir);
-    if (system(line))
-        failed = 1;
+    struct command_result removed = command_shell("rm -r %s", dir);
+    failed |= removed.status != 0;
+    command_free(&removed);
     return failed;
 }

@@ -9,18 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "host/features.h"
 #include "host/model.h"
 #include "host/npy.h"
 #include "model_random.h"
 
-enum { OUTPUT_CHARS = 1 << 16, N_ROW = 6000, N_STREAM = 3 };
+enum { N_ROW = 6000, N_STREAM = 3 };
 
 static char directory[] = "/tmp/test_model_cmd.XXXXXX";
-static char output[OUTPUT_CHARS], messages[OUTPUT_CHARS]; /* stdout, stderr */
+static struct command_result said; /* by the last command */
 
 static int create(void **state)
 {
@@ -30,24 +30,18 @@ static int create(void **state)
 
 static int delete (void **state)
 {
-    char command[64];
     (void)state;
-    snprintf(command, sizeof(command), "rm -r %s", directory);
-    return system(command);
-}
-
-static const char *in(const char *name);
-
-static void read_all(FILE *file, char text[OUTPUT_CHARS])
-{
-    assert_non_null(file);
-    text[fread(text, 1, OUTPUT_CHARS - 1, file)] = '\0';
+    struct command_result removed = command_shell("rm -r %s", directory);
+    int status = removed.status;
+    command_free(&removed);
+    command_free(&said);
+    return status;
 }
 
 /* Runs killline model with these arguments, %s the scratch directory. */
 static int run(const char *arguments)
 {
-    char expanded[1024] = "", command[2048];
+    char expanded[1024] = "";
     for (const char *at = arguments; *at; at++) {
         size_t n = strlen(expanded);
         if (!strncmp(at, "%s", 2))
@@ -55,23 +49,17 @@ static int run(const char *arguments)
         else
             expanded[n] = *at;
     }
-    snprintf(command, sizeof(command), "%s model %s 2>%s", KILLLINE, expanded, in("stderr"));
-    FILE *pipe = popen(command, "r");
-    read_all(pipe, output);
-    int status = pclose(pipe);
-    FILE *file = fopen(in("stderr"), "r");
-    read_all(file, messages);
-    fclose(file);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    command_free(&said);
+    said = command_run("model %s", expanded);
+    return said.status;
 }
 
 static void expect(const char *arguments, int status, const char *word)
 {
     int got = run(arguments);
-    if (got != status || (!strstr(output, word) && !strstr(messages, word)))
+    if (got != status || (!strstr(said.out, word) && !strstr(said.err, word)))
         fail_msg("killline model %s: exit status %d, not %d, or without '%s':\n%s%s", arguments, got, status,
-                 word, output, messages);
+                 word, said.out, said.err);
 }
 
 static const char *in(const char *name)
@@ -112,9 +100,9 @@ static void write_data(const struct model *model, int break_row)
 static json_t *output_json(void)
 {
     json_error_t error;
-    json_t *root = json_loads(output, 0, &error);
+    json_t *root = json_loads(said.out, 0, &error);
     if (!root)
-        fail_msg("%s:\n%s", error.text, output);
+        fail_msg("%s:\n%s", error.text, said.out);
     return root;
 }
 
@@ -229,6 +217,8 @@ static void pack_refuses_bad_norms(void **state)
 {
     (void)state;
     const char *const pack = "pack " KL_MODELS "/primary.onnx --norm %s/bad.json --out %s/bad.klm";
+    unlink(in("bad.json"));
+    expect(pack, 1, "killline: unable to open");
     write_text("bad.json", "{");
     expect(pack, 1, "bad.json, line 1");
     write_text("bad.json", "[]");

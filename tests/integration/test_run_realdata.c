@@ -9,25 +9,21 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "command.h"
 #include "realdata.h"
-#include "shell.h"
 
 static char folder[] = "/tmp/test_run_realdata_XXXXXX";
 
 static json_t *run_json(const char *args)
 {
     static int n;
-    struct shell_result c =
-        shell_run("%s run --json --out %s/out%d %s 2>%s/stderr", KILLLINE, folder, n++, args, folder);
-    if (c.status) {
-        struct shell_result e = shell_run("cat %s/stderr", folder);
-        print_error("run %s: status %d\n%s", args, c.status, e.out);
-        shell_free(&e);
-    }
+    struct command_result c = command_run("run --json --out %s/out%d %s", folder, n++, args);
+    if (c.status)
+        print_error("run %s: status %d\n%s", args, c.status, c.err);
     assert_int_equal(c.status, 0);
     json_t *json = json_loads(c.out, 0, NULL);
     assert_non_null(json);
-    shell_free(&c);
+    command_free(&c);
     return json;
 }
 
@@ -122,8 +118,8 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    struct shell_result c = shell_run("rm -rf %s", folder);
-    shell_free(&c);
+    struct command_result c = command_shell("rm -rf %s", folder);
+    command_free(&c);
     return 0;
 }
 

@@ -12,17 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "net/itch.h"
 #include "net/moldudp64.h"
 #include "net/packet.h"
 #include "sim/synth.h"
-
-#ifndef KILLLINE
-#error "KILLLINE: path of the command, from CMake"
-#endif
 
 enum { N_SYMBOL_MAX = 40, ORDER_MAX = 2 * EXCHANGE_ORDER_MAX, CHECKPOINT_MAX = 4096 };
 
@@ -723,33 +719,24 @@ static void message_mix(void **state)
 /* -- the command -------------------------------------------------------------------------------------------
  */
 
-/* Output of the command, stderr included; its exit status. */
-static int run(const char *arguments, char *out, size_t size)
+static void assert_fails(int status, const char *says, const char *arguments)
 {
-    char command[1024];
-    snprintf(command, sizeof command, "%s synth %s 2>&1", KILLLINE, arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t n = fread(out, 1, size - 1, pipe);
-    out[n] = 0;
-    int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    struct command_result result = command_run("synth %s", arguments);
+    if (result.status != status || !strstr(result.err, says))
+        fail_msg("synth %s: status %d, says: %s", arguments, result.status, result.err);
+    command_free(&result);
 }
 
 static void command_summary(void **state)
 {
-    static char out[1 << 16];
-    char arguments[512];
     json_error_t error;
     (void)state;
-    snprintf(arguments, sizeof arguments,
-             "--out %s --itch %s --seed 5 --symbols 6 --seconds 3 --rate 5k --gaps 3 --lost-gaps 2 --halts 3 "
-             "--bursts 2 "
-             "--json",
-             pcap_path, itch_path);
-    assert_int_equal(run(arguments, out, sizeof out), 0);
-    json_t *j = json_loads(out, 0, &error);
+    struct command_result result =
+        command_run("synth --out %s --itch %s --seed 5 --symbols 6 --seconds 3 --rate 5k --gaps 3 "
+                    "--lost-gaps 2 --halts 3 --bursts 2 --json",
+                    pcap_path, itch_path);
+    assert_int_equal(result.status, 0);
+    json_t *j = json_loads(result.out, 0, &error);
     assert_non_null(j);
     size_t len;
     free(read_file(pcap_path, &len));
@@ -770,8 +757,11 @@ static void command_summary(void **state)
     assert_int_equal(sum, json_integer_value(json_object_get(j, "messages")));
     assert_true(sum > 15000);
     json_decref(j);
-    assert_int_equal(run("--help", out, sizeof out), 0);
-    assert_non_null(strstr(out, "--lost-gaps"));
+    command_free(&result);
+    result = command_run("synth --help");
+    assert_int_equal(result.status, 0);
+    assert_non_null(strstr(result.out, "--lost-gaps"));
+    command_free(&result);
 }
 
 static void command_errors(void **state)
@@ -797,25 +787,20 @@ static void command_errors(void **state)
         {"--out /nonexistent/day.pcap", "/nonexistent/day.pcap: cannot be written", 1},
         {"--out /dev/full --seconds 1", "/dev/full: writing failed", 1},
     };
-    char out[4096], arguments[512];
+    char arguments[512];
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        int status = run(wrong[i].arguments, out, sizeof out);
-        if (status != wrong[i].status || !strstr(out, wrong[i].says))
-            fail_msg("synth %s: status %d, says: %s", wrong[i].arguments, status, out);
-    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_fails(wrong[i].status, wrong[i].says, wrong[i].arguments);
     /* A failure of one file leaves none of the two behind. */
     snprintf(arguments, sizeof arguments, "--out %s --itch /dev/full --seconds 1", pcap_path);
-    assert_int_equal(run(arguments, out, sizeof out), 1);
-    assert_non_null(strstr(out, "/dev/full: writing failed: No space left"));
+    assert_fails(1, "/dev/full: writing failed: No space left", arguments);
     assert_int_not_equal(access(pcap_path, F_OK), 0);
     snprintf(arguments, sizeof arguments, "--out %s --itch /nonexistent/day", pcap_path);
-    assert_int_equal(run(arguments, out, sizeof out), 1);
+    assert_fails(1, "/nonexistent/day", arguments);
     assert_int_not_equal(access(pcap_path, F_OK), 0);
     /* More losses than packets: written, and said. */
     snprintf(arguments, sizeof arguments, "--out %s --seconds 1 --rate 100 --bursts 0 --gaps 900", pcap_path);
-    assert_int_equal(run(arguments, out, sizeof out), 1);
-    assert_non_null(strstr(out, "losses fitted in"));
+    assert_fails(1, "losses fitted in", arguments);
 }
 
 int main(void)

@@ -284,6 +284,27 @@ static void pcap_times(void **state)
     }
 }
 
+/* The seconds of a pcap are unsigned: they reach to 2106. */
+static void pcap_times_after_2038(void **state)
+{
+    (void)state;
+    add_pcap_header(0xa1b23c4d, 1);
+    add_pcap_frame(0x7fffffff, 999999999, "abcd", 4);
+    add_pcap_frame(0x80000000, 1, "abcd", 4);
+    add_pcap_frame(0xffffffff, 2, "abcd", 4);
+    add_pcap_frame(1, 0xffffffff, "abcd", 4); /* damage, but not a stamp of the past */
+    const uint64_t want[] = {UINT64_C(2147483647999999999), UINT64_C(2147483648000000001),
+                             UINT64_C(4294967295000000002), UINT64_C(5294967295)};
+    struct capture *capture = open_content(0);
+    struct capture_frame frame;
+    assert_non_null(capture);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(capture_next_frame(capture, &frame, error), 1);
+        assert_true(frame.ts_ns == want[i]);
+    }
+    capture_close(capture);
+}
+
 static void pcapng(void **state)
 {
     (void)state;
@@ -355,7 +376,11 @@ static void refused_files(void **state)
     n_content = 0;
     add_delete(1);
     assert_null(open_content(CAPTURE_PCAP));
-    assert_error("offset 0");
+    assert_error("offset 0: not a pcap or pcapng; if it is a BinaryFILE");
+    n_content = 0;
+    add_pcap_header(0xa1b2c3d4, 1);
+    assert_null(open_content(CAPTURE_BINARYFILE));
+    assert_error("offset 0: a pcap, not a BinaryFILE");
     assert_null(capture_open("/nonexistent/file", 0, error));
     assert_non_null(strstr(error, "/nonexistent/file: No such file"));
     assert_null(capture_open("/tmp", 0, error));
@@ -373,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup(frames_of_a_binaryfile, setup),
         cmocka_unit_test_setup(short_and_unknown_messages_are_framed, setup),
         cmocka_unit_test_setup(pcap_times, setup),
+        cmocka_unit_test_setup(pcap_times_after_2038, setup),
         cmocka_unit_test_setup(pcapng, setup),
         cmocka_unit_test_setup(torn_pcap, setup),
         cmocka_unit_test_setup(longer_frames_are_cut_to_the_limit, setup),

@@ -96,6 +96,49 @@ static void the_kill_line_stays_below_a_millisecond(void **state)
     refused("killline: {threshold_us: 0}", "killline.threshold_us");
 }
 
+/* No number is cut where its digits end: 1e3 is not 1. */
+static void numbers_are_taken_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"1e3", "99.9", "50us", "0x32", "050", "5 0", "''", "' 50'"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "clock: real\nkillline: {threshold_us: %s}\n", bad[i]);
+        refused(text, "first.yaml: threshold_us: '");
+        refused(text, "' is no whole number in plain digits (line: 2)");
+    }
+    refused("feed: {a: {port: 26477.5}}", "port: '26477.5'");
+    struct config *c = parse("killline: {threshold_us: '50'}\nfeed: {gap_wait_us: 0}\n", NULL);
+    assert_non_null(c);
+    assert_int_equal(c->killline.threshold_us, 50);
+    assert_int_equal(c->feed.gap_wait_us, 0);
+    config_free(c);
+}
+
+static void names_that_are_possible_are_listed(void **state)
+{
+    (void)state;
+    refused("clock: sundial\n", "first.yaml: clock: 'sundial' is none of real, replay (line: 1)");
+    refused("join: {policy: lax}\n", "policy: 'lax' is none of strict, settled");
+    static const char *const no_bool[] = {"off", "nope", "0", "2",
+                                          "''"}; /* libcyaml: true, but for 0 and '' */
+    for (size_t i = 0; i < sizeof(no_bool) / sizeof(no_bool[0]); i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "feed: {verify_checksum: %s}\n", no_bool[i]);
+        refused(text, "is none of true, false");
+    }
+}
+
+static void a_second_document_is_refused(void **state)
+{
+    (void)state;
+    refused("clock: real\n---\nkillline: {threshold_us: 5}\n", "first.yaml: more than one YAML document");
+    struct config *c = parse("---\nkillline: {threshold_us: 5}\n...\n", NULL);
+    assert_non_null(c);
+    assert_int_equal(c->killline.threshold_us, 5);
+    config_free(c);
+}
+
 static void errors_name_file_line_and_key(void **state)
 {
     (void)state;
@@ -116,7 +159,7 @@ static void errors_name_file_line_and_key(void **state)
     refused("- a\n- b\n", "first.yaml");
     refused("a: [1, 2\n", "first.yaml");
     refused("\x01\x02\xff", "first.yaml");
-    refused("", "first.yaml");
+    refused("", "first.yaml: holds no settings");
     refused("a: &x 1\nb: *x\n", "first.yaml");
 }
 
@@ -180,6 +223,9 @@ int main(void)
         cmocka_unit_test(later_layers_win_key_by_key),
         cmocka_unit_test(hash_tells_configurations_apart),
         cmocka_unit_test(the_kill_line_stays_below_a_millisecond),
+        cmocka_unit_test(numbers_are_taken_whole_or_not_at_all),
+        cmocka_unit_test(names_that_are_possible_are_listed),
+        cmocka_unit_test(a_second_document_is_refused),
         cmocka_unit_test(errors_name_file_line_and_key),
         cmocka_unit_test(too_many_symbols_are_refused),
         cmocka_unit_test(set_text),

@@ -192,6 +192,28 @@ static void the_second_group_is_line_b(void **state)
     intake_free(f.in);
 }
 
+/* Captures hold other traffic, too: a group is a line only if what it carries is MoldUDP64. */
+static void other_datagrams_are_no_line(void **state)
+{
+    static const uint8_t search[] = "M-SEARCH * HTTP/1.1\r\nHOST: 239.255.255.250:1900\r\n\r\n";
+    struct fixture f;
+    uint8_t frame[256];
+    (void)state;
+    start(&f, &defaults);
+    for (uint32_t i = 0; i < 3; i++) {
+        size_t len = packet_build(frame, 0x0a000001, 1900, 0xeffffffa - i, 1900, 0, search, sizeof(search));
+        intake_frame(f.in, frame, (uint32_t)len, f.now);
+    }
+    open_market(&f);
+    struct itch_msg m = feed_order(7, "AAPL", 1, 'B', 100, 1000000, OPEN + 5);
+    packet(&f, FEED_GROUP_B, &m, 1);
+    assert_int_equal(f.seen.n_tick, 1);
+    assert_int_equal(intake_mold(f.in)->packets[MOLD_LINE_A], 1);
+    assert_int_equal(intake_mold(f.in)->packets[MOLD_LINE_B], 1);
+    assert_int_equal(intake_counters(f.in)->filtered, 3);
+    intake_free(f.in);
+}
+
 static void configured_groups_keep_others_out(void **state)
 {
     struct fixture f;
@@ -226,6 +248,57 @@ static void only_subscribed_symbols_tick(void **state)
     assert_int_equal(f.seen.n_tick, 1);
     assert_int_equal(f.seen.tick[0].locate, 9);
     assert_int_equal(f.seen.tick[0].stream, 0);
+    intake_free(f.in);
+}
+
+static void a_locate_given_to_another_symbol_is_left(void **state)
+{
+    static const char names[][9] = {"AAPL", "MSFT"};
+    struct fixture f;
+    (void)state;
+    struct intake_config config = defaults;
+    config.symbols = names;
+    config.n_symbol = 2;
+    start(&f, &config);
+    open_market(&f);
+    struct itch_msg m = feed_order(7, "AAPL", 1, 'B', 100, 1000000, OPEN + 5);
+    packet(&f, FEED_GROUP_A, &m, 1);
+    assert_int_equal(f.seen.n_tick, 1);
+    /* Within one packet: the tick that was due is of a symbol that is no longer there. */
+    const struct itch_msg change[] = {feed_order(7, "AAPL", 2, 'B', 100, 1010000, OPEN + 6),
+                                      feed_directory(7, "OTHER", OPEN + 6)};
+    packet(&f, FEED_GROUP_A, change, 2);
+    m = feed_order(7, "OTHER", 3, 'B', 100, 1020000, OPEN + 7);
+    packet(&f, FEED_GROUP_A, &m, 1);
+    assert_int_equal(f.seen.n_tick, 1);
+    /* No name at all is no subscription either. */
+    const struct itch_msg unnamed[] = {feed_directory(9, "", OPEN + 8),
+                                       feed_order(9, "", 4, 'B', 100, 2000000, OPEN + 8)};
+    packet(&f, FEED_GROUP_A, unnamed, 2);
+    m = feed_order(9, "", 5, 'B', 100, 2010000, OPEN + 9);
+    packet(&f, FEED_GROUP_A, &m, 1);
+    assert_int_equal(f.seen.n_tick, 1);
+    intake_free(f.in);
+}
+
+static void a_symbol_has_one_locate(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, &defaults);
+    open_market(&f);
+    struct itch_msg m = feed_order(7, "AAPL", 1, 'B', 100, 1000000, OPEN + 5);
+    packet(&f, FEED_GROUP_A, &m, 1);
+    /* The directory says it again of another locate: the last word counts, with an empty memory. */
+    const struct itch_msg again[] = {feed_directory(8, "AAPL", OPEN + 6),
+                                     feed_state(8, "AAPL", 'T', OPEN + 6),
+                                     feed_order(8, "AAPL", 2, 'S', 10, 1100000, OPEN + 6),
+                                     feed_order(7, "AAPL", 3, 'B', 100, 1010000, OPEN + 6)};
+    packet(&f, FEED_GROUP_A, again, 4);
+    assert_int_equal(f.seen.n_tick, 2);
+    assert_int_equal(f.seen.tick[1].locate, 8);
+    assert_int_equal(f.seen.tick[1].stream, f.seen.tick[0].stream);
+    assert_true(f.seen.tick[1].restarted);
     intake_free(f.in);
 }
 
@@ -276,6 +349,36 @@ static void a_halt_is_reported_and_marked(void **state)
     intake_free(f.in);
 }
 
+/* A tick says whether what was remembered of its stream still holds, also when nothing ticked meanwhile. */
+static void the_first_tick_after_a_break_is_marked(void **state)
+{
+    struct fixture f;
+    (void)state;
+    struct intake_config config = defaults;
+    config.gap_wait = 0;
+    start(&f, &config);
+    open_market(&f);
+    const uint32_t best = 1000000;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct itch_msg m = feed_order(7, "AAPL", i + 1, 'B', 100, best + 100 * i, OPEN + 5 + i);
+        packet(&f, FEED_GROUP_A, &m, 1);
+    }
+    f.seen.n_tick = 0;
+    struct itch_msg halt[] = {feed_state(7, "AAPL", 'H', OPEN + 8), feed_state(7, "AAPL", 'T', OPEN + 9)};
+    packet(&f, FEED_GROUP_A, halt, 2);
+    assert_int_equal(f.seen.n_tick, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct itch_msg m = feed_order(7, "AAPL", i + 10, 'B', 100, best + 1000 + 100 * i, OPEN + 10 + i);
+        f.seq += i == 2; /* a gap before the third */
+        packet(&f, FEED_GROUP_A, &m, 1);
+    }
+    const uint8_t want[] = {1, 0, 1, 0};
+    assert_int_equal(f.seen.n_tick, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(f.seen.tick[i].restarted, want[i]);
+    intake_free(f.in);
+}
+
 static void a_new_session_starts_clean(void **state)
 {
     struct fixture f;
@@ -302,7 +405,7 @@ static void a_new_session_starts_clean(void **state)
     assert_int_equal(f.seen.tick[1].stream, f.seen.tick[0].stream);
     assert_int_equal(f.seen.tick[1].bbo.bid_price, 0);
     assert_int_equal(f.seen.tick[1].bbo.ask_price, 1100000);
-    assert_true(f.seen.tick[1].reliable && f.seen.tick[1].trading);
+    assert_true(f.seen.tick[1].reliable && f.seen.tick[1].trading && f.seen.tick[1].restarted);
     intake_free(f.in);
 }
 
@@ -347,10 +450,14 @@ int main(void)
         cmocka_unit_test(a_new_best_price_is_a_tick),
         cmocka_unit_test(messages_of_one_packet_make_one_tick),
         cmocka_unit_test(the_second_group_is_line_b),
+        cmocka_unit_test(other_datagrams_are_no_line),
         cmocka_unit_test(configured_groups_keep_others_out),
         cmocka_unit_test(only_subscribed_symbols_tick),
+        cmocka_unit_test(a_locate_given_to_another_symbol_is_left),
+        cmocka_unit_test(a_symbol_has_one_locate),
         cmocka_unit_test(a_gap_makes_books_unreliable),
         cmocka_unit_test(a_halt_is_reported_and_marked),
+        cmocka_unit_test(the_first_tick_after_a_break_is_marked),
         cmocka_unit_test(a_new_session_starts_clean),
         cmocka_unit_test(more_symbols_than_streams_are_reported_once),
         cmocka_unit_test(bad_frames_are_counted_by_cause),

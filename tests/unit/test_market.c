@@ -293,6 +293,13 @@ static void test_directory(void **state)
     assert_false(reliable(&rig));
     market_new_session(rig.market);
     assert_memory_equal(market_symbol(rig.market, L), "        ", 8);
+    /* A directory that gives the locate to another stock: the orders there are not that stock's. */
+    open_day(&rig);
+    add(&rig, 1, 'B', 1, 1);
+    assert_true(reliable(&rig));
+    assert_int_equal(apply(&rig, feed_directory(L, "OTHER", 0)), MARKET_DIRECTORY);
+    assert_false(reliable(&rig));
+    market_new_session(rig.market);
     /* Mid-session there is no R: the first add names the symbol. */
     assert_int_equal(apply(&rig, feed_order(L, "LATE", 1, 'B', 1, 1, 0)),
                      MARKET_BOOK | MARKET_TOP | MARKET_DIRECTORY);
