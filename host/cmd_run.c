@@ -42,12 +42,14 @@ static const char help[] =
     "  --json           one JSON object instead of the summary\n\n"
     "Exit status: 0 when the whole capture was worked off and everything was written.\n";
 
-static atomic_int stop_requested; /* lock-free, so a signal handler may set it and the poll loop read it */
+enum stop { STOP_NONE = 0, STOP_SIGNAL, STOP_FELL_SHORT };
+static atomic_int
+    stop_requested; /* enum stop; lock-free, so a signal handler may set it and the poll loop read it */
 
 static void on_signal(int signo)
 {
     (void)signo;
-    stop_requested = 1;
+    stop_requested = STOP_SIGNAL;
 }
 
 struct options {
@@ -389,6 +391,7 @@ static int run_appliance(struct run *run)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     pthread_t thread;
+    uint64_t frames = 0;
     if (pthread_create(&thread, NULL, poll_thread, run->appliance))
         return cmd_error("cannot start the poll loop's thread");
     for (;;) {
@@ -399,7 +402,11 @@ static int run_appliance(struct run *run)
         until.tv_nsec %= 1000000000;
         if (!pthread_timedjoin_np(thread, NULL, &until))
             break;
-        cmd_progress("running", "frames", appliance_frames(run->appliance), run->n_frame);
+        uint64_t before = frames;
+        frames = appliance_frames(run->appliance);
+        if (feeder_fell_short(run->feeder) && frames == before)
+            stop_requested = STOP_FELL_SHORT; /* what had come is worked off */
+        cmd_progress("running", "frames", frames, run->n_frame);
     }
     cmd_progress_done();
     return 0;
@@ -452,7 +459,11 @@ static int finish(struct run *run, double wall_s)
         failed =
             cmd_error("%s: the port fell silent after %llu of %llu frames", run->opt.capture,
                       (unsigned long long)appliance_frames(run->appliance), (unsigned long long)run->n_frame);
-    if (stop_requested)
+    if (stop_requested == STOP_FELL_SHORT)
+        failed = cmd_error("%s: changed while it was played: %llu of %llu frames came; leave it alone. %s",
+                           run->opt.capture, (unsigned long long)appliance_frames(run->appliance),
+                           (unsigned long long)run->n_frame, feeder_fell_short(run->feeder));
+    if (stop_requested == STOP_SIGNAL)
         failed =
             cmd_error("stopped by a signal after %llu of %llu frames",
                       (unsigned long long)appliance_frames(run->appliance), (unsigned long long)run->n_frame);

@@ -12,7 +12,9 @@ struct feeder {
     double cycles_per_ns; /* of the capture's time, pace included; 0: no pacing */
     int64_t far_cycles;   /* so long before a frame is due this thread may sleep: 200 us of the clock */
     uint64_t n_frame;
-    _Atomic int stop; /* relaxed: a request to end, nothing is published with it */
+    _Atomic int stop;       /* relaxed: a request to end, nothing is published with it */
+    _Atomic int fell_short; /* release: error is written */
+    char error[CAPTURE_ERROR_CHARS];
     pthread_t thread;
 };
 
@@ -30,11 +32,15 @@ static void *feed(void *arg)
 {
     struct feeder *f = arg;
     struct capture_frame frame;
-    char error[CAPTURE_ERROR_CHARS];
     uint64_t tsc0 = clock_tsc(), ts0 = 0;
     for (uint64_t i = 0; i < f->n_frame && !stopped(f); i++) {
-        if (capture_next_frame(f->capture, &frame, error) != 1)
+        int more = capture_next_frame(f->capture, &frame, f->error);
+        if (more != 1) {
+            if (more == 0)
+                f->error[0] = '\0';
+            atomic_store_explicit(&f->fell_short, 1, memory_order_release);
             break;
+        }
         if (i == 0)
             ts0 = frame.ts_ns;
         if (f->cycles_per_ns > 0 && frame.ts_ns > ts0) {
@@ -70,6 +76,12 @@ struct feeder *feeder_start(const char *path, enum capture_kind kind, struct por
     capture_close(f->capture);
     free(f);
     return NULL;
+}
+
+const char *feeder_fell_short(struct feeder *f)
+{
+    /* acquire: pairs with the release in feed() */
+    return f && atomic_load_explicit(&f->fell_short, memory_order_acquire) ? f->error : NULL;
 }
 
 void feeder_stop(struct feeder *f)

@@ -14,6 +14,9 @@ struct feeder;
 struct feeder *feeder_start(const char *path, enum capture_kind kind, struct port *port, double pace,
                             uint64_t n_frame, const struct clock_calibration *clock,
                             char error[CAPTURE_ERROR_CHARS]);
+/* NULL, or why it could not play all n_frame frames ("": the capture's end came too early): the file was
+ * changed after it had been counted. Nothing more will come then. Any thread; valid until feeder_stop. */
+const char *feeder_fell_short(struct feeder *feeder);
 /* Ends the thread, whether or not it is through, and frees it. */
 void feeder_stop(struct feeder *feeder);
 

@@ -176,8 +176,7 @@ static inline void book_done(struct market *market, enum book_status status, uin
     }
     if (!(event->effects & MARKET_BOOK))
         return;
-    /* top first into the effects, by arithmetic: nobody foresees it, and a branch on it costs 2 ns a message
-     */
+    /* No branch on top, nor on the side of an add: nobody foresees them. Together 45 to 42 ns per message. */
     event->effects |= (uint16_t)(event->change.top * MARKET_TOP);
     if (__builtin_expect(event->change.crossed & event->change.top, 0) && !market->strict &&
         is_trading(market, &market->locate[event->locate]))
@@ -207,7 +206,7 @@ static inline void apply_add(struct market *market, const struct itch_add_order 
         }
     }
     int is_buy = add->buy_sell_indicator == 'B', is_sell = add->buy_sell_indicator == 'S';
-    if (__builtin_expect(!(is_buy | is_sell), 0)) { /* one branch, foreseen: not one on the side */
+    if (__builtin_expect(!(is_buy | is_sell), 0)) {
         market->counters.bad_enum++;
         doubt(market, locate, event->ts_ns);
         return;

@@ -395,6 +395,29 @@ static void predictions_missing_from_the_file_are_a_failure(void **state)
     command_free(&c);
 }
 
+/* The capture is read twice, for its stamps and to be played; in between somebody may cut it. */
+static void a_capture_cut_while_it_is_played_ends_the_run(void **state)
+{
+    (void)state;
+    const char *out = fresh();
+    struct command_result c =
+        command_shell("cp %s %s/cut.pcap; timeout 60 '%s' run --model %s --pcap %s/cut.pcap --out %s --clock "
+                      "real --pace 1 --json & "
+                      "p=$!; n=0; until [ \"$(stat -c %%s %s/audit.kla 2>/dev/null || echo 0)\" -gt 512 ]; "
+                      "do n=$((n + 1)); "
+                      "[ $n -lt 600 ] || exit 9; sleep 0.1; done; truncate -s 40000 %s/cut.pcap; wait $p",
+                      day, folder, KILLLINE, model, folder, out, out, folder);
+    if (c.status != 1)
+        print_error("status %d: %s\n", c.status, c.err);
+    assert_int_equal(c.status, 1);
+    assert_non_null(strstr(c.err, "cut.pcap: changed while it was played"));
+    assert_null(strstr(c.err, "signal"));
+    command_free(&c);
+    c = command_run("audit verify %s", out);
+    assert_int_equal(c.status, 0);
+    command_free(&c);
+}
+
 /* A signal ends the run, not its log. */
 static void signals_close_the_log(void **state)
 {
@@ -506,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_run_that_cannot_start_leaves_no_log),
         cmocka_unit_test(predictions_are_not_written_through_a_link),
         cmocka_unit_test(predictions_missing_from_the_file_are_a_failure),
+        cmocka_unit_test(a_capture_cut_while_it_is_played_ends_the_run),
         cmocka_unit_test(signals_close_the_log),
         cmocka_unit_test(torn_captures_are_worked_off_and_reported),
 #ifndef __SANITIZE_ADDRESS__
