@@ -111,9 +111,10 @@ enum audit_event_code {
     AUDIT_EVENT_CODE_COUNT = 10,
 };
 
-enum audit_device {                                  /* what no kernel status says, above all of them */
-                    AUDIT_DEVICE_SILENT = 0x10000,   /* no answer within the device's time */
-                    AUDIT_DEVICE_NONSENSE = 0x10001, /* an answer of another model, or out of every range */
+/* What no kernel status says, above all of them. */
+enum audit_device {
+    AUDIT_DEVICE_SILENT = 0x10000,   /* no answer within the device's time */
+    AUDIT_DEVICE_NONSENSE = 0x10001, /* an answer of another model, or out of every range */
 };
 
 struct audit_event {
@@ -218,6 +219,8 @@ void audit_reader_close(struct audit_reader *reader);
 
 /* "gap", "records-lost" ...; NULL for a code out of range. */
 const char *audit_event_name(unsigned code);
+/* What a DEVICE_ERROR's value[0] says, in a few words; "unknown status" for a value out of range. */
+const char *audit_device_name(uint64_t status);
 /* NULL, or what is wrong with the header's fields (sizes and versions too). For the reader and audit_open. */
 const char *audit_header_check(const struct audit_header *header);
 /* NULL, or what is wrong with the record's fields, record_no and chain apart. For the reader and the writer.

@@ -28,6 +28,36 @@ struct audit_reader {
     struct audit_record record;
 };
 
+const char *audit_device_name(uint64_t status)
+{
+    switch (status) {
+    case KL_OK:
+        return "no error";
+    case KL_E_ABI:
+        return "ABI version differs";
+    case KL_E_OP:
+        return "unknown operation";
+    case KL_E_SLOT:
+        return "slot out of range";
+    case KL_E_STREAM:
+        return "stream out of range";
+    case KL_E_EMPTY:
+        return "no model in the slot";
+    case KL_E_IMAGE:
+        return "image refused";
+    case KL_E_IMAGE_HASH:
+        return "image damaged";
+    case KL_E_INPUT:
+        return "input off its grid";
+    case AUDIT_DEVICE_SILENT:
+        return "no answer in time";
+    case AUDIT_DEVICE_NONSENSE:
+        return "answer of another model or out of range";
+    default:
+        return "unknown status";
+    }
+}
+
 const char *audit_event_name(unsigned code)
 {
     static const char *const name[AUDIT_EVENT_CODE_COUNT] = {

@@ -397,7 +397,7 @@ static void event_values_text(const struct audit_event *e)
         printf(" slot %" PRIu64 ", image %016" PRIx64, v[0], v[1]);
         break;
     case AUDIT_EVENT_DEVICE_ERROR:
-        printf(" status %" PRIu64 ", stream %" PRIu64, v[0], v[1]);
+        printf(" %s (status %" PRIu64 "), stream %" PRIu64, audit_device_name(v[0]), v[0], v[1]);
         break;
     default:
         printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, v[0], v[1], v[2], v[3]);

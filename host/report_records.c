@@ -146,7 +146,7 @@ static void event_detail(FILE *out, const struct audit_event *e)
         fprintf(out, "slot %" PRIu64 ", image %016" PRIx64 " ", e->value[0], e->value[1]);
         break;
     case AUDIT_EVENT_DEVICE_ERROR:
-        fprintf(out, "status %" PRIu64 " ", e->value[0]);
+        fprintf(out, "%s (status %" PRIu64 ") ", audit_device_name(e->value[0]), e->value[0]);
         break;
     default:
         break;

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "audit_file.h"
+#include "hls/kl_abi.h"
 
 static char dir[] = "/tmp/test_audit_XXXXXX";
 
@@ -397,6 +398,16 @@ static void test_names(void **state)
         assert_non_null(audit_event_name(code));
     assert_null(audit_event_name(AUDIT_EVENT_CODE_COUNT));
     assert_string_equal(audit_event_name(AUDIT_EVENT_RECORDS_LOST), "records-lost");
+    /* every status has words of its own */
+    const uint64_t statuses[] = {
+        KL_OK,           KL_E_ABI,   KL_E_OP,    KL_E_SLOT,           KL_E_STREAM,          KL_E_EMPTY,
+        KL_E_IMAGE_HASH, KL_E_IMAGE, KL_E_INPUT, AUDIT_DEVICE_SILENT, AUDIT_DEVICE_NONSENSE};
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+        assert_string_not_equal(audit_device_name(statuses[i]), "unknown status");
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(audit_device_name(statuses[i]), audit_device_name(statuses[k]));
+    }
+    assert_string_equal(audit_device_name(UINT64_MAX), "unknown status");
 }
 
 int main(void)
