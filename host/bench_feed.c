@@ -94,7 +94,7 @@ typedef const uint8_t *(*span_fn)(struct feed_bench *bench, const uint8_t *p, co
 
 static inline int is_whole(const uint8_t *p, const uint8_t *end)
 {
-    return end - p >= 2 && end - p >= 2 + itch_load_u16(p);
+    return end - p >= 2 && end - p >= 2 + be_load_u16(p);
 }
 
 static const uint8_t *walk_span(struct feed_bench *bench, const uint8_t *p, const uint8_t *end)
@@ -105,7 +105,7 @@ static const uint8_t *walk_span(struct feed_bench *bench, const uint8_t *p, cons
         uint64_t word;
         memcpy(&word, p + 2, sizeof(word));
         sum += word;
-        p += 2 + itch_load_u16(p);
+        p += 2 + be_load_u16(p);
     }
     __asm__ volatile("" : : "r"(sum)); /* the loads are needed */
     return p;
@@ -116,7 +116,7 @@ static const uint8_t *decode_span(struct feed_bench *bench, const uint8_t *p, co
     (void)bench;
     while (is_whole(p, end)) {
         struct itch_msg msg;
-        uint16_t len = itch_load_u16(p);
+        uint16_t len = be_load_u16(p);
         itch_decode(p + 2, len, &msg);
         __asm__ volatile("" : : "r"(&msg) : "memory"); /* every field is needed, in memory */
         p += 2 + len;
@@ -128,7 +128,7 @@ static const uint8_t *book_span(struct feed_bench *bench, const uint8_t *p, cons
 {
     while (is_whole(p, end)) {
         struct market_event event;
-        uint16_t len = itch_load_u16(p);
+        uint16_t len = be_load_u16(p);
         market_apply(bench->market, p + 2, len, &event);
         __asm__ volatile("" : : "r"(&event) : "memory");
         p += 2 + len;
@@ -141,7 +141,7 @@ static const uint8_t *stamped_span(struct feed_bench *bench, const uint8_t *p, c
 {
     while (is_whole(p, end)) {
         struct market_event event;
-        uint16_t len = itch_load_u16(p);
+        uint16_t len = be_load_u16(p);
         uint64_t start = clock_tsc();
         market_apply(bench->market, p + 2, len, &event);
         __asm__ volatile("" : : "r"(&event) : "memory");
@@ -158,7 +158,7 @@ static const uint8_t *look_ahead_span(struct feed_bench *bench, const uint8_t *p
     while (is_whole(p, end)) {
         const uint8_t *ahead = p;
         while (ahead - p <= BATCH_BYTES && is_whole(ahead, end)) {
-            uint16_t len = itch_load_u16(ahead);
+            uint16_t len = be_load_u16(ahead);
             market_prefetch(bench->market, ahead + 2, len);
             ahead += 2 + len;
         }

@@ -231,7 +231,7 @@ static void find_locate(struct book_cmd *cmd, const uint8_t *msg, uint16_t len)
         return;
     if (!memcmp(stock, cmd->symbol, sizeof(cmd->symbol))) {
         cmd->found = 1;
-        cmd->locate = itch_load_u16(msg + 1);
+        cmd->locate = be_load_u16(msg + 1);
         cmd->stop = cmd->locate != 0; /* K carries locate 0: go on looking */
         return;
     }
@@ -316,7 +316,7 @@ static void apply_and_print(struct book_cmd *cmd, const uint8_t *msg, uint16_t l
         return;
     if (event.effects & MARKET_DIRECTORY && !memcmp(market_symbol(cmd->market, event.locate), cmd->symbol, 8))
         cmd->locate = event.locate; /* another one in a further session */
-    if (!cmd->locate || itch_load_u16(msg + 1) != cmd->locate) {
+    if (!cmd->locate || be_load_u16(msg + 1) != cmd->locate) {
         const uint8_t *stock = stock_of(cmd, msg, len);
         if (!stock || memcmp(stock, cmd->symbol, sizeof(cmd->symbol)) != 0)
             return;

@@ -192,7 +192,7 @@ static void print_frame(struct decode *decode, const struct capture_frame *frame
     decode->mold_packets++;
     const uint8_t *block = udp.payload + MOLD_HEADER_BYTES;
     for (uint32_t i = 0; i < header.n_message; i++) {
-        uint16_t len = itch_load_u16(block);
+        uint16_t len = be_load_u16(block);
         struct origin origin = {decode->frames, header.session, header.seq_no + i};
         print_message(decode, block + 2, len, &origin);
         block += 2 + (size_t)len;

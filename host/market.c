@@ -279,9 +279,8 @@ static void apply_undecoded(struct market *market, const uint8_t *msg, uint16_t 
 {
     int has_header = len >= ITCH_HEADER_BYTES;
     event->type = len > 0 ? msg[0] : 0;
-    event->locate = has_header ? itch_load_u16(msg + 1) : 0;
-    event->ts_ns =
-        has_header ? (uint64_t)itch_load_u16(msg + 5) << 32 | itch_load_u32(msg + 7) : market->last_ts_ns;
+    event->locate = has_header ? be_load_u16(msg + 1) : 0;
+    event->ts_ns = has_header ? be_load_u48(msg + 5) : market->last_ts_ns;
     book_bbo(market->books, event->locate, &event->before);
     if (len == 0) { /* legal in MoldUDP64, and about nothing */
         market->counters.short_messages++;
@@ -416,8 +415,8 @@ void market_prefetch(const struct market *market, const uint8_t *msg, uint16_t l
     case 'X':
     case 'D':
     case 'U': {
-        uint16_t locate = itch_load_u16(msg + 1);
-        book_prefetch(market->books, locate, itch_load_u64(msg + 11));
+        uint16_t locate = be_load_u16(msg + 1);
+        book_prefetch(market->books, locate, be_load_u64(msg + 11));
         __builtin_prefetch(&market->locate[locate]);
         break;
     }

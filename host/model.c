@@ -13,12 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    HEADER_BYTES = sizeof(struct model_file_header),
-    SHA256_FROM = offsetof(struct model_file_header, file_bytes)
-};
-
-__attribute__((format(printf, 2, 3))) static int refuse(char *error, const char *format, ...)
+int model_refuse(char error[MODEL_ERROR_CHARS], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -26,6 +21,11 @@ __attribute__((format(printf, 2, 3))) static int refuse(char *error, const char 
     va_end(args);
     return -1;
 }
+
+enum {
+    HEADER_BYTES = sizeof(struct model_file_header),
+    SHA256_FROM = offsetof(struct model_file_header, file_bytes)
+};
 
 static size_t padded(size_t size_bytes)
 {
@@ -49,10 +49,10 @@ static int check_manifest(const char *manifest, size_t size_bytes, char *error)
     json_error_t reason;
     json_t *root = json_loadb(manifest, size_bytes, JSON_REJECT_DUPLICATES, &reason);
     if (!root)
-        return refuse(error, "manifest, byte %d: %.160s", reason.position, reason.text);
+        return model_refuse(error, "manifest, byte %d: %.160s", reason.position, reason.text);
     int is_object = json_is_object(root);
     json_decref(root);
-    return is_object ? 0 : refuse(error, "manifest: not a JSON object");
+    return is_object ? 0 : model_refuse(error, "manifest: not a JSON object");
 }
 
 /* What must hold whether the numbers come from a file or from a caller. */
@@ -60,15 +60,15 @@ static int check_fields(const struct model *model, char *error)
 {
     const struct kl_image_header *image = model->image;
     if (model->n_feature != image->n_in)
-        return refuse(error, "%u normalised features for the image's %u inputs", model->n_feature,
-                      image->n_in);
+        return model_refuse(error, "%u normalised features for the image's %u inputs", model->n_feature,
+                            image->n_in);
     if (!model->horizon_events)
-        return refuse(error, "horizon of the label is 0 events");
+        return model_refuse(error, "horizon of the label is 0 events");
     for (uint32_t i = 0; i < model->n_feature; i++)
         if (!isfinite(model->feature[i].mean) || !isfinite(model->feature[i].scale) ||
             !(model->feature[i].scale > 0))
-            return refuse(error, "feature %u: mean %g, scale %g: must be finite, scale above 0", i,
-                          (double)model->feature[i].mean, (double)model->feature[i].scale);
+            return model_refuse(error, "feature %u: mean %g, scale %g: must be finite, scale above 0", i,
+                                (double)model->feature[i].mean, (double)model->feature[i].scale);
     for (uint32_t c = 0; c < KL_N_CLASS_MAX; c++) {
         const char *name = model->class_name[c];
         size_t length = strnlen(name, MODEL_CLASS_NAME_CHARS), i;
@@ -78,7 +78,7 @@ static int check_fields(const struct model *model, char *error)
         for (; i < MODEL_CLASS_NAME_CHARS; i++)
             ok = ok && !name[i];
         if (!ok)
-            return refuse(
+            return model_refuse(
                 error,
                 "name of class %u of %u: 1 to %d visible ASCII characters, zeros behind, none beyond the "
                 "last class",
@@ -90,28 +90,29 @@ static int check_fields(const struct model *model, char *error)
 static int check_header(const struct model_file_header *header, size_t size_bytes, char *error)
 {
     if (header->magic != MODEL_MAGIC)
-        return refuse(error, "not a model package (offset 0: 0x%08x): killline model pack writes one",
-                      header->magic);
+        return model_refuse(error, "not a model package (offset 0: 0x%08x): killline model pack writes one",
+                            header->magic);
     if (header->version != MODEL_VERSION)
-        return refuse(error, "package version %u at offset 4: this build reads %d, pack the model again",
-                      header->version, MODEL_VERSION);
+        return model_refuse(error,
+                            "package version %u at offset 4: this build reads %d, pack the model again",
+                            header->version, MODEL_VERSION);
     if (header->pad0)
-        return refuse(error, "offset 6: padding is not zero");
+        return model_refuse(error, "offset 6: padding is not zero");
     if (header->file_bytes != size_bytes)
-        return refuse(error,
-                      "%zu bytes there, %llu in its header (offset %d): cut short or grown, copy it again",
-                      size_bytes, (unsigned long long)header->file_bytes, SHA256_FROM);
+        return model_refuse(
+            error, "%zu bytes there, %llu in its header (offset %d): cut short or grown, copy it again",
+            size_bytes, (unsigned long long)header->file_bytes, SHA256_FROM);
     if (header->manifest_bytes > MODEL_MANIFEST_BYTES_MAX)
-        return refuse(error, "manifest of %u bytes: at most %d", header->manifest_bytes,
-                      MODEL_MANIFEST_BYTES_MAX);
+        return model_refuse(error, "manifest of %u bytes: at most %d", header->manifest_bytes,
+                            MODEL_MANIFEST_BYTES_MAX);
     if (header->n_feature < 1 || header->n_feature > KL_N_IN_MAX)
-        return refuse(error, "%u features: 1 to %d", header->n_feature, KL_N_IN_MAX);
+        return model_refuse(error, "%u features: 1 to %d", header->n_feature, KL_N_IN_MAX);
     uint64_t parts = HEADER_BYTES + manifest_part_bytes(header->manifest_bytes) +
                      (uint64_t)header->n_feature * sizeof(struct model_feature) + header->image_bytes;
     if (parts != size_bytes || header->image_bytes % 8)
-        return refuse(error,
-                      "its parts (manifest %u, %u features, image %u bytes) do not add up to %zu bytes",
-                      header->manifest_bytes, header->n_feature, header->image_bytes, size_bytes);
+        return model_refuse(error,
+                            "its parts (manifest %u, %u features, image %u bytes) do not add up to %zu bytes",
+                            header->manifest_bytes, header->n_feature, header->image_bytes, size_bytes);
     return 0;
 }
 
@@ -121,21 +122,22 @@ static int parse(uint8_t *data, size_t size_bytes, struct model *model, char *er
     struct model_file_header header;
     uint8_t digest[MODEL_SHA256_BYTES];
     if (size_bytes < sizeof(header))
-        return refuse(error, "%zu bytes: too short for a model package", size_bytes);
+        return model_refuse(error, "%zu bytes: too short for a model package", size_bytes);
     memcpy(&header, data, sizeof(header));
     if (check_header(&header, size_bytes, error))
         return -1;
     if (sha256(data + SHA256_FROM, size_bytes - SHA256_FROM, digest))
-        return refuse(error, "SHA-256 failed: out of memory?");
+        return model_refuse(error, "SHA-256 failed: out of memory?");
     if (memcmp(digest, header.sha256, sizeof(digest)))
-        return refuse(error,
-                      "its SHA-256 (offset 8) does not match its content: damaged, copy or pack it again");
+        return model_refuse(
+            error, "its SHA-256 (offset 8) does not match its content: damaged, copy or pack it again");
 
     const char *manifest = (const char *)data + sizeof(header);
     size_t manifest_part = manifest_part_bytes(header.manifest_bytes);
     for (size_t i = header.manifest_bytes; i < manifest_part; i++)
         if (manifest[i])
-            return refuse(error, "offset %zu: padding behind the manifest is not zero", sizeof(header) + i);
+            return model_refuse(error, "offset %zu: padding behind the manifest is not zero",
+                                sizeof(header) + i);
     const uint8_t *features = data + sizeof(header) + manifest_part;
     size_t features_bytes = header.n_feature * sizeof(struct model_feature);
     const uint8_t *image = features + features_bytes;
@@ -153,7 +155,7 @@ static int parse(uint8_t *data, size_t size_bytes, struct model *model, char *er
     memcpy(model->feature, features, features_bytes);
     memcpy(model->class_name, header.class_name, sizeof(model->class_name));
     if (sha256(data, size_bytes, model->sha256))
-        return refuse(error, "SHA-256 failed: out of memory?");
+        return model_refuse(error, "SHA-256 failed: out of memory?");
     return check_fields(model, error);
 }
 
@@ -162,7 +164,7 @@ static int refuse_file(char *error, const char *name)
 {
     char reason[MODEL_ERROR_CHARS];
     memcpy(reason, error, sizeof(reason));
-    return refuse(error, "%.150s: %.350s", name, reason);
+    return model_refuse(error, "%.150s: %.350s", name, reason);
 }
 
 int model_parse(const char *name, const void *data, size_t size_bytes, struct model *out,
@@ -171,8 +173,8 @@ int model_parse(const char *name, const void *data, size_t size_bytes, struct mo
     struct model model;
     uint8_t *copy = size_bytes <= MODEL_FILE_BYTES_MAX ? malloc(size_bytes + 1) : NULL; /* never malloc(0) */
     if (!copy) {
-        refuse(error, "%zu bytes: larger than any model package (%d bytes), or out of memory", size_bytes,
-               MODEL_FILE_BYTES_MAX);
+        model_refuse(error, "%zu bytes: larger than any model package (%d bytes), or out of memory",
+                     size_bytes, MODEL_FILE_BYTES_MAX);
         return refuse_file(error, name);
     }
     if (size_bytes)
@@ -190,11 +192,11 @@ int model_load(const char *path, struct model *out, char error[MODEL_ERROR_CHARS
     struct stat status;
     FILE *file = fopen(path, "rb");
     if (!file)
-        return refuse(error, "%.160s: %s", path, strerror(errno));
+        return model_refuse(error, "%.160s: %s", path, strerror(errno));
     if (fstat(fileno(file), &status) || !S_ISREG(status.st_mode) || status.st_size > MODEL_FILE_BYTES_MAX) {
         fclose(file);
-        return refuse(error, "%.120s: not a regular file of at most %d bytes, so no model package", path,
-                      MODEL_FILE_BYTES_MAX);
+        return model_refuse(error, "%.120s: not a regular file of at most %d bytes, so no model package",
+                            path, MODEL_FILE_BYTES_MAX);
     }
     size_t size_bytes = (size_t)status.st_size;
     uint8_t *data = malloc(size_bytes + 1);
@@ -202,7 +204,7 @@ int model_load(const char *path, struct model *out, char error[MODEL_ERROR_CHARS
     fclose(file);
     if (!data || got != size_bytes) {
         free(data);
-        return refuse(error, "%.120s: read %zu of %zu bytes", path, got, size_bytes);
+        return model_refuse(error, "%.120s: read %zu of %zu bytes", path, got, size_bytes);
     }
     int result = model_parse(path, data, size_bytes, out, error);
     free(data);
@@ -220,7 +222,8 @@ int model_serialise(const struct model *model, void **data, size_t *size_bytes, 
     const struct kl_image_header *image = model->image;
     size_t manifest_bytes = strlen(model->manifest);
     if (manifest_bytes > MODEL_MANIFEST_BYTES_MAX)
-        return refuse(error, "manifest of %zu bytes: at most %d", manifest_bytes, MODEL_MANIFEST_BYTES_MAX);
+        return model_refuse(error, "manifest of %zu bytes: at most %d", manifest_bytes,
+                            MODEL_MANIFEST_BYTES_MAX);
     if (model_image_check(image, image->size_bytes, error) ||
         check_manifest(model->manifest, manifest_bytes, error) || check_fields(model, error))
         return -1;
@@ -241,14 +244,14 @@ int model_serialise(const struct model *model, void **data, size_t *size_bytes, 
     memcpy(header.class_name, model->class_name, sizeof(header.class_name));
     uint8_t *out = calloc(1, total);
     if (!out)
-        return refuse(error, "out of memory: %zu bytes for the package", total);
+        return model_refuse(error, "out of memory: %zu bytes for the package", total);
     memcpy(out, &header, sizeof(header));
     memcpy(out + HEADER_BYTES, model->manifest, manifest_bytes);
     memcpy(out + HEADER_BYTES + manifest_part, model->feature, features_bytes);
     memcpy(out + HEADER_BYTES + manifest_part + features_bytes, image, image->size_bytes);
     if (sha256(out + SHA256_FROM, total - SHA256_FROM, out + offsetof(struct model_file_header, sha256))) {
         free(out);
-        return refuse(error, "SHA-256 failed: out of memory?");
+        return model_refuse(error, "SHA-256 failed: out of memory?");
     }
     *data = out;
     *size_bytes = total;
@@ -289,12 +292,12 @@ int model_write(const char *path, const struct model *model, char error[MODEL_ER
     void *data;
     size_t size_bytes;
     if ((size_t)snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= sizeof(temporary))
-        return refuse(error, "%.100s...: path too long", path);
+        return model_refuse(error, "%.100s...: path too long", path);
     if (model_serialise(model, &data, &size_bytes, error))
         return refuse_file(error, path);
     int fd = mkostemp(temporary, O_CLOEXEC), result = -1;
     if (fd < 0) {
-        refuse(error, "%.160s: %s", temporary, strerror(errno));
+        model_refuse(error, "%.160s: %s", temporary, strerror(errno));
     } else {
         int failed = write_durably(fd, data, size_bytes), reason = errno;
         if (close(fd) && !failed) {
@@ -307,7 +310,7 @@ int model_write(const char *path, const struct model *model, char error[MODEL_ER
         }
         if (failed) {
             unlink(temporary);
-            refuse(error, "%.160s: %s", path, strerror(reason));
+            model_refuse(error, "%.160s: %s", path, strerror(reason));
         } else {
             sync_directory_of(path);
             result = 0;

@@ -59,6 +59,10 @@ struct model {
     void *buffer;                                            /* owns image and manifest */
 };
 
+/* Writes the reason into error; returns -1. For the modules that read and check models. */
+int model_refuse(char error[MODEL_ERROR_CHARS], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Reads and checks a package, the accumulator proofs of its image included. 0, or -1 with a message (file,
  * what, offset, remedy) in error; *out is written on success only and then freed with model_free. */
 int model_load(const char *path, struct model *out, char error[MODEL_ERROR_CHARS]);

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,15 +21,6 @@ struct check {
     uint32_t seq_no;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(char *error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, MODEL_ERROR_CHARS, format, args);
-    va_end(args);
-    return -1;
-}
-
 /* The reference must be the network that the image was made from, or every figure would be about something
  * else. */
 static int weights_are_the_images(const struct model *model, const struct model_weights *weights, char *error)
@@ -41,9 +31,10 @@ static int weights_are_the_images(const struct model *model, const struct model_
     int same = image->size_bytes == model->image->size_bytes && image->image_hash == model->image->image_hash;
     free(image);
     return same ? 0
-                : refuse(error,
-                         "the package was not packed from these weights: its kernel image differs from what "
-                         "they quantise to");
+                : model_refuse(
+                      error,
+                      "the package was not packed from these weights: its kernel image differs from what "
+                      "they quantise to");
 }
 
 static int run_kernel(struct check *check, uint32_t stream, const float *raw, struct kl_result *result,
@@ -54,11 +45,11 @@ static int run_kernel(struct check *check, uint32_t stream, const float *raw, st
     int ready;
     features_quantise(check->model, raw, request.x);
     if (check->accel->ops->submit(check->accel, &request))
-        return refuse(error, "csim backend: does not take the request");
+        return model_refuse(error, "csim backend: does not take the request");
     while (!(ready = check->accel->ops->poll(check->accel, result)))
         ;
     if (ready < 0 || result->status != KL_OK || result->seq_no != request.seq_no)
-        return refuse(error, "csim backend: status %u", result->status);
+        return model_refuse(error, "csim backend: status %u", result->status);
     return 0;
 }
 
@@ -103,12 +94,12 @@ static int check_row(struct check *check, const struct model_check_data *data, u
     struct kl_result kernel;
     double logits[KL_N_CLASS_MAX];
     if (stream >= KL_N_STREAM_MAX || label < -1 || label >= check->model->image->n_class)
-        return refuse(error,
-                      "row %" PRIu64 ": stream %u, label %d: streams below %d and labels below %u are known",
-                      row, stream, label, KL_N_STREAM_MAX, check->model->image->n_class);
+        return model_refuse(
+            error, "row %" PRIu64 ": stream %u, label %d: streams below %d and labels below %u are known",
+            row, stream, label, KL_N_STREAM_MAX, check->model->image->n_class);
     for (uint32_t i = 0; i < check->model->n_feature; i++)
         if (!isfinite(raw[i]))
-            return refuse(error, "row %" PRIu64 ", feature %u: not finite", row, i);
+            return model_refuse(error, "row %" PRIu64 ", feature %u: not finite", row, i);
     if (run_kernel(check, stream, raw, &kernel, error))
         return -1;
     uint32_t reference_cls = run_reference(check, stream, raw, logits);
@@ -127,19 +118,20 @@ int model_check(const struct model *model, const struct model_weights *weights,
     struct check check = {.model = model};
     struct model_check_result result = {0};
     if (model->feature_schema != FEATURES_SCHEMA || model->n_feature != FEATURES_N)
-        return refuse(error,
-                      "feature list %u with %u features: this build computes list %d with %d, train again",
-                      model->feature_schema, model->n_feature, FEATURES_SCHEMA, FEATURES_N);
+        return model_refuse(
+            error, "feature list %u with %u features: this build computes list %d with %d, train again",
+            model->feature_schema, model->n_feature, FEATURES_SCHEMA, FEATURES_N);
     if (weights_are_the_images(model, weights, error))
         return -1;
     check.accel = accel_csim_open();
     check.reference = model_reference_create(weights, KL_N_STREAM_MAX);
     int status = -1;
     if (!check.accel || !check.reference) {
-        refuse(error, "out of memory");
+        model_refuse(error, "out of memory");
     } else {
         uint32_t loaded = check.accel->ops->load(check.accel, 0, model->image, model->image->size_bytes);
-        status = loaded == KL_OK ? 0 : refuse(error, "csim backend: refuses the image, status %u", loaded);
+        status =
+            loaded == KL_OK ? 0 : model_refuse(error, "csim backend: refuses the image, status %u", loaded);
     }
     for (uint64_t row = 0; row < data->n_row && !status; row++) {
         status = check_row(&check, data, row, &result, error);
@@ -150,7 +142,7 @@ int model_check(const struct model *model, const struct model_weights *weights,
         check.accel->ops->close(check.accel);
     model_reference_free(check.reference);
     if (!status && !result.n_decision)
-        status = refuse(
+        status = model_refuse(
             error, "%" PRIu64 " rows, none beyond the %u warm-up ticks of its stream: nothing to compare",
             data->n_row, model->warmup_ticks);
     if (status)

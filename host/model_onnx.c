@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +11,6 @@
 #include "model_onnx_graph.h"
 
 enum { DEPTH_MAX = 12, OPSET_MIN = 9, OPSET_MAX = 17 };
-
-__attribute__((format(printf, 2, 3))) static int refuse(char *error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, MODEL_ERROR_CHARS, format, args);
-    va_end(args);
-    return -1;
-}
 
 /* protobuf-c allocates what the bytes ask for, and two bytes can ask for a message of 200: hence a
  * budget. */
@@ -111,13 +101,13 @@ static int follow_model(const Onnx__ModelProto *model, struct model_weights *out
 {
     struct onnx_graph graph = {.proto = model->graph, .opset = opset_of(model), .error = error};
     if (!model->graph)
-        return refuse(error, "no graph in it");
+        return model_refuse(error, "no graph in it");
     if (graph.opset < OPSET_MIN || graph.opset > OPSET_MAX)
-        return refuse(error, "opset %" PRId64 ": export with opset_version %d to %d", graph.opset, OPSET_MIN,
-                      OPSET_MAX);
+        return model_refuse(error, "opset %" PRId64 ": export with opset_version %d to %d", graph.opset,
+                            OPSET_MIN, OPSET_MAX);
     if (model->n_functions || model->n_training_info)
-        return refuse(error,
-                      "functions or training information: export for inference, with standard operators");
+        return model_refuse(
+            error, "functions or training information: export for inference, with standard operators");
     if (onnx_follow(&graph)) {
         model_weights_free(&graph.weights);
         return -1;
@@ -131,14 +121,15 @@ static int parse(const uint8_t *data, size_t size_bytes, struct model_weights *o
     struct budget budget = {MODEL_ONNX_MEMORY_BYTES_MAX};
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
     if (size_bytes > MODEL_ONNX_FILE_BYTES_MAX)
-        return refuse(error, "%zu bytes: at most %d", size_bytes, MODEL_ONNX_FILE_BYTES_MAX);
+        return model_refuse(error, "%zu bytes: at most %d", size_bytes, MODEL_ONNX_FILE_BYTES_MAX);
     if (!size_bytes || !nesting_is_bounded(&onnx__model_proto__descriptor, data, data + size_bytes, 0))
-        return refuse(error, "not an ONNX file, cut short, or nested deeper than %d messages", DEPTH_MAX);
+        return model_refuse(error, "not an ONNX file, cut short, or nested deeper than %d messages",
+                            DEPTH_MAX);
     Onnx__ModelProto *model = onnx__model_proto__unpack(&allocator, size_bytes, data);
     if (!model)
-        return refuse(error,
-                      "not an ONNX file (protobuf does not decode), or it takes more than %d MiB of memory",
-                      MODEL_ONNX_MEMORY_BYTES_MAX >> 20);
+        return model_refuse(
+            error, "not an ONNX file (protobuf does not decode), or it takes more than %d MiB of memory",
+            MODEL_ONNX_MEMORY_BYTES_MAX >> 20);
     int result = follow_model(model, out, error);
     onnx__model_proto__free_unpacked(model, &allocator);
     return result;
@@ -150,7 +141,7 @@ int model_onnx_parse(const char *name, const void *data, size_t size_bytes, stru
     char reason[MODEL_ERROR_CHARS];
     if (!parse(data, size_bytes, out, reason))
         return 0;
-    return refuse(error, "%.150s: %.350s", name, reason);
+    return model_refuse(error, "%.150s: %.350s", name, reason);
 }
 
 int model_onnx_load(const char *path, struct model_weights *out, char error[MODEL_ERROR_CHARS])
@@ -158,12 +149,12 @@ int model_onnx_load(const char *path, struct model_weights *out, char error[MODE
     struct stat status;
     FILE *file = fopen(path, "rb");
     if (!file)
-        return refuse(error, "%.160s: %s", path, strerror(errno));
+        return model_refuse(error, "%.160s: %s", path, strerror(errno));
     if (fstat(fileno(file), &status) || !S_ISREG(status.st_mode) ||
         status.st_size > MODEL_ONNX_FILE_BYTES_MAX) {
         fclose(file);
-        return refuse(error, "%.120s: not a regular file of at most %d bytes", path,
-                      MODEL_ONNX_FILE_BYTES_MAX);
+        return model_refuse(error, "%.120s: not a regular file of at most %d bytes", path,
+                            MODEL_ONNX_FILE_BYTES_MAX);
     }
     size_t size_bytes = (size_t)status.st_size;
     uint8_t *data = malloc(size_bytes + 1);
@@ -171,7 +162,7 @@ int model_onnx_load(const char *path, struct model_weights *out, char error[MODE
     fclose(file);
     int result = data && got == size_bytes
                      ? model_onnx_parse(path, data, size_bytes, out, error)
-                     : refuse(error, "%.120s: read %zu of %zu bytes", path, got, size_bytes);
+                     : model_refuse(error, "%.120s: read %zu of %zu bytes", path, got, size_bytes);
     free(data);
     return result;
 }

@@ -4,7 +4,6 @@
  * for what the kernel reads, whoever wrote it; model_quantise only chooses grids that let them succeed. */
 #include <assert.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,15 +26,6 @@ struct layout {
     size_t head_bias, head_w;
     size_t size_bytes;
 };
-
-__attribute__((format(printf, 2, 3))) static int refuse(char *error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, MODEL_ERROR_CHARS, format, args);
-    va_end(args);
-    return -1;
-}
 
 static size_t place(size_t *offset, size_t count, size_t element_bytes)
 {
@@ -70,16 +60,17 @@ static void lay_out(const struct kl_image_header *header, struct layout *out)
 static int check_shape(const struct kl_image_header *header, char *error)
 {
     if (header->n_layer < 1 || header->n_layer > KL_N_LAYER_MAX)
-        return refuse(error, "%u LSTM layers: this build takes 1 to %d", header->n_layer, KL_N_LAYER_MAX);
+        return model_refuse(error, "%u LSTM layers: this build takes 1 to %d", header->n_layer,
+                            KL_N_LAYER_MAX);
     if (header->n_in < 1 || header->n_in > KL_N_IN_MAX)
-        return refuse(error, "%u inputs: this build takes 1 to %d", header->n_in, KL_N_IN_MAX);
+        return model_refuse(error, "%u inputs: this build takes 1 to %d", header->n_in, KL_N_IN_MAX);
     if (header->n_class < 2 || header->n_class > KL_N_CLASS_MAX)
-        return refuse(error, "%u classes: this build takes 2 to %d", header->n_class, KL_N_CLASS_MAX);
+        return model_refuse(error, "%u classes: this build takes 2 to %d", header->n_class, KL_N_CLASS_MAX);
     for (uint32_t l = 0; l < 4; l++) {
         uint32_t n_hidden = header->n_hidden[l];
         if (l >= header->n_layer ? n_hidden != 0 : n_hidden < 1 || n_hidden > KL_N_HIDDEN_MAX)
-            return refuse(error, "layer %u of %u: %u hidden units: this build takes 1 to %d", l,
-                          header->n_layer, n_hidden, KL_N_HIDDEN_MAX);
+            return model_refuse(error, "layer %u of %u: %u hidden units: this build takes 1 to %d", l,
+                                header->n_layer, n_hidden, KL_N_HIDDEN_MAX);
     }
     return 0;
 }
@@ -131,9 +122,9 @@ static int refuse_row(char *error, const char *matrix, uint32_t layer, uint32_t 
         [ROW_WEIGHT_TOO_LARGE] = "weight does not fit in 16 bits",
         [ROW_BLOCK_TOO_LARGE] = "block of 64 could overflow its 32-bit sum, bound",
     };
-    return refuse(error, "layer %u, unit %u, gate %c, %s from column %u: %s: %.6g on grid 2^-%d", layer,
-                  row / KL_N_GATE, gate_name[row % KL_N_GATE], matrix, fault->index, why[fault->what],
-                  fault->magnitude, w_frac);
+    return model_refuse(error, "layer %u, unit %u, gate %c, %s from column %u: %s: %.6g on grid 2^-%d", layer,
+                        row / KL_N_GATE, gate_name[row % KL_N_GATE], matrix, fault->index, why[fault->what],
+                        fault->magnitude, w_frac);
 }
 
 static int prove_layer(const uint8_t *image, const struct layout *layout, uint32_t layer, char *error)
@@ -151,10 +142,10 @@ static int prove_layer(const uint8_t *image, const struct layout *layout, uint32
         int64_t bound = llabs((int64_t)bias[row]);
         if (w_x_frac[row] < x_frac_min || w_x_frac[row] > KL_W_FRAC_MAX || w_h_frac[row] < W_H_FRAC_MIN ||
             w_h_frac[row] > KL_W_FRAC_MAX)
-            return refuse(error,
-                          "layer %u, unit %u, gate %c: grids 2^-%u (W_x, %d to %d) and 2^-%u (W_h, %d to %d)",
-                          layer, row / KL_N_GATE, gate_name[row % KL_N_GATE], w_x_frac[row], x_frac_min,
-                          KL_W_FRAC_MAX, w_h_frac[row], W_H_FRAC_MIN, KL_W_FRAC_MAX);
+            return model_refuse(
+                error, "layer %u, unit %u, gate %c: grids 2^-%u (W_x, %d to %d) and 2^-%u (W_h, %d to %d)",
+                layer, row / KL_N_GATE, gate_name[row % KL_N_GATE], w_x_frac[row], x_frac_min, KL_W_FRAC_MAX,
+                w_h_frac[row], W_H_FRAC_MIN, KL_W_FRAC_MAX);
         if (prove_blocks(w_x + (size_t)row * n_operand, n_operand, w_x_frac[row], x_frac, x_max, &bound,
                          &fault))
             return refuse_row(error, "W_x", layer, row, w_x_frac[row], &fault);
@@ -162,7 +153,7 @@ static int prove_layer(const uint8_t *image, const struct layout *layout, uint32
                          &bound, &fault))
             return refuse_row(error, "W_h", layer, row, w_h_frac[row], &fault);
         if (bound > INT32_MAX)
-            return refuse(
+            return model_refuse(
                 error,
                 "layer %u, unit %u, gate %c: the pre-activation could reach %.6g, its 32-bit sum holds "
                 "2048: weights or bias too large",
@@ -193,17 +184,17 @@ static int prove_head(const uint8_t *image, const struct layout *layout, char *e
     const int64_t *bias = (const void *)(image + layout->head_bias);
     const uint16_t *w = (const void *)(image + layout->head_w);
     if (header->head_frac > KL_W_FRAC_MAX)
-        return refuse(error, "head: grid 2^-%u: the finest is 2^-%d", header->head_frac, KL_W_FRAC_MAX);
+        return model_refuse(error, "head: grid 2^-%u: the finest is 2^-%d", header->head_frac, KL_W_FRAC_MAX);
     for (uint32_t c = 0; c < header->n_class; c++) {
         int64_t bound = head_row_bound(w + (size_t)c * n, n, header->head_frac);
         if (bound < 0)
-            return refuse(error, "head, class %u: a weight does not fit grid 2^-%u in 16 bits", c,
-                          header->head_frac);
+            return model_refuse(error, "head, class %u: a weight does not fit grid 2^-%u in 16 bits", c,
+                                header->head_frac);
         /* 256 hidden units stay below 2^38: no shape of this build can fail here. */
         assert(!(bound >> HEAD_BOUND_BITS));
         if (bias[c] < -bias_max || bias[c] > bias_max)
-            return refuse(error, "head, class %u: bias %.6g is above 2^%d steps of the sum", c,
-                          ldexp((double)bias[c], -header->head_frac - KL_H_FRAC), KL_HEAD_BIAS_BITS);
+            return model_refuse(error, "head, class %u: bias %.6g is above 2^%d steps of the sum", c,
+                                ldexp((double)bias[c], -header->head_frac - KL_H_FRAC), KL_HEAD_BIAS_BITS);
     }
     return 0;
 }
@@ -236,29 +227,30 @@ int model_image_check(const void *image, size_t size_bytes, char error[MODEL_ERR
     const struct kl_image_header *header = image;
     struct layout layout;
     if (size_bytes < sizeof(*header))
-        return refuse(error, "kernel image: %zu bytes, its header alone has %zu", size_bytes,
-                      sizeof(*header));
+        return model_refuse(error, "kernel image: %zu bytes, its header alone has %zu", size_bytes,
+                            sizeof(*header));
     if (header->magic != KL_IMAGE_MAGIC || header->abi_version != KL_ABI_VERSION)
-        return refuse(error,
-                      "kernel image: magic 0x%08x, ABI version %u: this build reads 0x%08x, version %d",
-                      header->magic, header->abi_version, KL_IMAGE_MAGIC, KL_ABI_VERSION);
+        return model_refuse(error,
+                            "kernel image: magic 0x%08x, ABI version %u: this build reads 0x%08x, version %d",
+                            header->magic, header->abi_version, KL_IMAGE_MAGIC, KL_ABI_VERSION);
     for (size_t i = 0; i < sizeof(header->pad0); i++)
         if (header->pad0[i])
-            return refuse(error, "kernel image: padding in the header is not zero");
+            return model_refuse(error, "kernel image: padding in the header is not zero");
     for (size_t i = 0; i < sizeof(header->pad2); i++)
         if (header->pad2[i] || header->pad1)
-            return refuse(error, "kernel image: padding in the header is not zero");
+            return model_refuse(error, "kernel image: padding in the header is not zero");
     if (check_shape(header, error))
         return -1;
     lay_out(header, &layout);
     if (layout.size_bytes != size_bytes || header->size_bytes != size_bytes)
-        return refuse(error, "kernel image: %zu bytes there, %u in its header, %zu by its shape", size_bytes,
-                      header->size_bytes, layout.size_bytes);
+        return model_refuse(error, "kernel image: %zu bytes there, %u in its header, %zu by its shape",
+                            size_bytes, header->size_bytes, layout.size_bytes);
     const uint8_t *bytes = image;
     if (kl_image_hash(image, size_bytes) != header->image_hash)
-        return refuse(error, "kernel image: its hash does not match: the file is damaged, pack it again");
+        return model_refuse(error,
+                            "kernel image: its hash does not match: the file is damaged, pack it again");
     if (!check_padding(bytes, &layout))
-        return refuse(error, "kernel image: padding between arrays is not zero");
+        return model_refuse(error, "kernel image: padding between arrays is not zero");
     for (uint32_t l = 0; l < header->n_layer; l++)
         if (prove_layer(bytes, &layout, l, error))
             return -1;
@@ -285,8 +277,9 @@ static int check_finite(const float *values, size_t n, const char *what, uint32_
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(values[i]))
-            return refuse(error, "layer %u, %s, row %zu, column %zu: %g is not finite: the training diverged",
-                          layer, what, i / n_column, i % n_column, (double)values[i]);
+            return model_refuse(error,
+                                "layer %u, %s, row %zu, column %zu: %g is not finite: the training diverged",
+                                layer, what, i / n_column, i % n_column, (double)values[i]);
     return 0;
 }
 
@@ -321,8 +314,8 @@ static int quantise_layer(const struct model_weights *weights, uint32_t layer, u
         image[layout->w_h_frac[layer] + row] = (uint8_t)frac;
         double bias_q20 = nearbyint(ldexp((double)bias[from] * scale, KL_Z_FRAC));
         if (fabs(bias_q20) > INT32_MAX)
-            return refuse(error, "layer %u, unit %u, gate %c: bias %g does not fit in Q.%d", layer,
-                          row / KL_N_GATE, gate_name[gate], (double)bias[from], KL_Z_FRAC);
+            return model_refuse(error, "layer %u, unit %u, gate %c: bias %g does not fit in Q.%d", layer,
+                                row / KL_N_GATE, gate_name[gate], (double)bias[from], KL_Z_FRAC);
         ((int32_t *)(void *)(image + layout->bias[layer]))[row] = (int32_t)bias_q20;
     }
     return 0;
@@ -338,12 +331,12 @@ static int quantise_head(const struct model_weights *weights, uint8_t *image, co
     int64_t *bias = (void *)(image + layout->head_bias);
     for (uint32_t i = 0; i < n * n_class; i++)
         if (!isfinite(weights->head_w[i]))
-            return refuse(error, "head, class %u, column %u: %g is not finite: the training diverged", i / n,
-                          i % n, (double)weights->head_w[i]);
+            return model_refuse(error, "head, class %u, column %u: %g is not finite: the training diverged",
+                                i / n, i % n, (double)weights->head_w[i]);
     for (uint32_t c = 0; c < n_class; c++)
         if (!isfinite(weights->head_bias[c]))
-            return refuse(error, "head, class %u: bias %g is not finite: the training diverged", c,
-                          (double)weights->head_bias[c]);
+            return model_refuse(error, "head, class %u: bias %g is not finite: the training diverged", c,
+                                (double)weights->head_bias[c]);
     const double bias_max = ldexp(1, KL_HEAD_BIAS_BITS);
     for (int frac = KL_W_FRAC_MAX; frac >= 0; frac--) {
         int fits = 1;
@@ -359,8 +352,8 @@ static int quantise_head(const struct model_weights *weights, uint8_t *image, co
             return 0;
         }
     }
-    return refuse(error, "head: weights above %d or biases above 2^%d: nothing a trained head has",
-                  W_INT_LIMIT - 1, KL_HEAD_BIAS_BITS - KL_H_FRAC);
+    return model_refuse(error, "head: weights above %d or biases above 2^%d: nothing a trained head has",
+                        W_INT_LIMIT - 1, KL_HEAD_BIAS_BITS - KL_H_FRAC);
 }
 
 int model_quantise(const struct model_weights *weights, struct kl_image_header **image,
@@ -369,9 +362,9 @@ int model_quantise(const struct model_weights *weights, struct kl_image_header *
     struct kl_image_header header = {.magic = KL_IMAGE_MAGIC, .abi_version = KL_ABI_VERSION};
     struct layout layout;
     if (weights->n_layer > KL_N_LAYER_MAX || weights->n_in > KL_N_IN_MAX || weights->n_class > KL_N_CLASS_MAX)
-        return refuse(error, "%u layers, %u inputs, %u classes: this build takes %d, %d, %d",
-                      weights->n_layer, weights->n_in, weights->n_class, KL_N_LAYER_MAX, KL_N_IN_MAX,
-                      KL_N_CLASS_MAX);
+        return model_refuse(error, "%u layers, %u inputs, %u classes: this build takes %d, %d, %d",
+                            weights->n_layer, weights->n_in, weights->n_class, KL_N_LAYER_MAX, KL_N_IN_MAX,
+                            KL_N_CLASS_MAX);
     header.n_layer = (uint16_t)weights->n_layer;
     header.n_in = (uint16_t)weights->n_in;
     header.n_class = (uint16_t)weights->n_class;
@@ -384,7 +377,7 @@ int model_quantise(const struct model_weights *weights, struct kl_image_header *
     header.size_bytes = (uint32_t)layout.size_bytes;
     uint8_t *bytes = calloc(1, layout.size_bytes);
     if (!bytes)
-        return refuse(error, "out of memory: %zu bytes for the kernel image", layout.size_bytes);
+        return model_refuse(error, "out of memory: %zu bytes for the kernel image", layout.size_bytes);
     struct kl_image_header *out = (void *)bytes;
     *out = header;
     int status = 0;

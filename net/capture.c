@@ -66,7 +66,7 @@ static int has_pcap_magic(const uint8_t head[4])
     static const uint32_t magics[] = {0xa1b2c3d4, 0xd4c3b2a1, 0xa1b23c4d, 0x4d3cb2a1,
                                       0xa1b2cd34, 0x34cdb2a1, 0x0a0d0d0a};
     for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++)
-        if (itch_load_u32(head) == magics[i])
+        if (be_load_u32(head) == magics[i])
             return 1;
     return 0;
 }
@@ -173,7 +173,7 @@ static int peek_record(const struct capture *capture, const uint8_t **msg, uint1
             error, "%s: offset %llu: torn: one byte of a record's length: complete the file, or cut it there",
             capture->path, offset);
     const uint8_t *record = capture->map + offset;
-    uint32_t bytes = itch_load_u16(record);
+    uint32_t bytes = be_load_u16(record);
     if (bytes == 0 && left == LENGTH_BYTES)
         return 0; /* end marker */
     if (bytes == 0) {
@@ -222,7 +222,7 @@ static uint64_t message_ts_ns(const uint8_t *msg, uint16_t len, uint64_t otherwi
 {
     if (len < TIMESTAMP_OFFSET + TIMESTAMP_BYTES)
         return otherwise;
-    return (uint64_t)itch_load_u16(msg + TIMESTAMP_OFFSET) << 32 | itch_load_u32(msg + TIMESTAMP_OFFSET + 2);
+    return be_load_u48(msg + TIMESTAMP_OFFSET);
 }
 
 static int next_binaryfile_frame(struct capture *capture, struct capture_frame *frame,

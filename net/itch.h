@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "be.h"
+
 enum itch_status {
     ITCH_SHORT = -1,   /* ends before the type's last field: count it, do not apply it */
     ITCH_UNKNOWN = -2, /* no type of this revision: count it, skip it by its framed length */
@@ -193,34 +195,14 @@ struct itch_msg {
     };
 };
 
-/* Big-endian loads and stores, any alignment. */
-static inline uint16_t itch_load_u16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, 2);
-    return __builtin_bswap16(v);
-}
-static inline uint32_t itch_load_u32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return __builtin_bswap32(v);
-}
-static inline uint64_t itch_load_u64(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return __builtin_bswap64(v);
-}
-
 #define ITCH_LOAD_U8(to, p, n)     (to) = *(p)
 #define ITCH_LOAD_ALPHA(to, p, n)  memcpy((to), (p), (n))
-#define ITCH_LOAD_U16(to, p, n)    (to) = itch_load_u16(p)
-#define ITCH_LOAD_U32(to, p, n)    (to) = itch_load_u32(p)
-#define ITCH_LOAD_U48(to, p, n)    (to) = (uint64_t)itch_load_u16(p) << 32 | itch_load_u32((p) + 2)
-#define ITCH_LOAD_U64(to, p, n)    (to) = itch_load_u64(p)
-#define ITCH_LOAD_PRICE4(to, p, n) (to) = itch_load_u32(p)
-#define ITCH_LOAD_PRICE8(to, p, n) (to) = itch_load_u64(p)
+#define ITCH_LOAD_U16(to, p, n)    (to) = be_load_u16(p)
+#define ITCH_LOAD_U32(to, p, n)    (to) = be_load_u32(p)
+#define ITCH_LOAD_U48(to, p, n)    (to) = be_load_u48(p)
+#define ITCH_LOAD_U64(to, p, n)    (to) = be_load_u64(p)
+#define ITCH_LOAD_PRICE4(to, p, n) (to) = be_load_u32(p)
+#define ITCH_LOAD_PRICE8(to, p, n) (to) = be_load_u64(p)
 
 /* Decodes one message from buf into *out.
  * buf: len bytes from the type byte on (the body as framed), network order; not kept.

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "be.h"
+
 enum {
     LENGTH_BYTES = 2, /* before each message */
     COUNT_OFFSET = MOLD_SESSION_BYTES + 8,
@@ -54,20 +56,6 @@ struct mold {
     struct mold_config config;
     uint8_t scratch[MESSAGE_MAX]; /* a message of several cells, put together */
 };
-
-static uint64_t load_u64(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof(v));
-    return __builtin_bswap64(v);
-}
-
-static uint16_t load_u16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, sizeof(v));
-    return __builtin_bswap16(v);
-}
 
 struct mold *mold_create(const struct mold_config *config, const struct mold_handler *handler)
 {
@@ -276,8 +264,8 @@ int mold_parse(const uint8_t *payload, size_t len, struct mold_packet_header *ou
 {
     if (len < MOLD_HEADER_BYTES)
         return -1;
-    uint64_t seq_no = load_u64(payload + MOLD_SESSION_BYTES);
-    uint16_t field = load_u16(payload + COUNT_OFFSET);
+    uint64_t seq_no = be_load_u64(payload + MOLD_SESSION_BYTES);
+    uint16_t field = be_load_u16(payload + COUNT_OFFSET);
     uint32_t n_message = field == MOLD_COUNT_END ? 0 : field;
     if (seq_no > UINT64_MAX - n_message)
         return -1;
@@ -285,7 +273,7 @@ int mold_parse(const uint8_t *payload, size_t len, struct mold_packet_header *ou
     for (uint32_t i = 0; i < n_message; i++) {
         if (len - at < LENGTH_BYTES)
             return -1;
-        size_t block = (size_t)LENGTH_BYTES + load_u16(payload + at);
+        size_t block = (size_t)LENGTH_BYTES + be_load_u16(payload + at);
         if (len - at < block)
             return -1;
         at += block;
@@ -321,7 +309,7 @@ static void take_blocks(struct mold *mold, enum mold_line line, const uint8_t *p
 
     size_t at = MOLD_HEADER_BYTES;
     for (uint64_t s = seq; s != seq + count; s++) {
-        uint16_t len = load_u16(payload + at);
+        uint16_t len = be_load_u16(payload + at);
         const uint8_t *msg = payload + at + LENGTH_BYTES;
         at += (size_t)LENGTH_BYTES + len;
         if (s < mold->expected || is_kept(mold, s)) {

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "be.h"
+
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "loads and the checksum swap bytes");
 
 enum {
@@ -24,20 +26,6 @@ enum {
 
 static_assert(PACKET_HEADERS_MAX == ETHER_BYTES + VLAN_BYTES + IPV4_BYTES_MIN + UDP_BYTES,
               "headers packet_build writes");
-
-static uint16_t load_u16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, sizeof(v));
-    return __builtin_bswap16(v);
-}
-
-static uint32_t load_u32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof(v));
-    return __builtin_bswap32(v);
-}
 
 static uint8_t *store_u16(uint8_t *p, uint32_t value)
 {
@@ -92,15 +80,15 @@ enum packet_status packet_parse(const uint8_t *frame, size_t len, int verify_che
     if (len < ETHER_BYTES)
         return PACKET_SHORT;
     size_t at = ETHER_BYTES;
-    uint16_t ethertype = load_u16(frame + at - 2), vlan_id = 0;
+    uint16_t ethertype = be_load_u16(frame + at - 2), vlan_id = 0;
     for (int n = 0; n < N_VLAN_MAX && (ethertype == ETHERTYPE_VLAN || ethertype == ETHERTYPE_QINQ ||
                                        ethertype == ETHERTYPE_QINQ_OLD);
          n++) {
         if (len - at < VLAN_BYTES)
             return PACKET_SHORT;
         if (n == 0)
-            vlan_id = load_u16(frame + at) & 0xfff;
-        ethertype = load_u16(frame + at + 2);
+            vlan_id = be_load_u16(frame + at) & 0xfff;
+        ethertype = be_load_u16(frame + at + 2);
         at += VLAN_BYTES;
     }
     if (ethertype != ETHERTYPE_IPV4)
@@ -110,7 +98,7 @@ enum packet_status packet_parse(const uint8_t *frame, size_t len, int verify_che
     size_t left = len - at;
     if (left < IPV4_BYTES_MIN)
         return PACKET_SHORT;
-    size_t ip_header = (size_t)(ip[0] & 15) * 4, ip_len = load_u16(ip + 2);
+    size_t ip_header = (size_t)(ip[0] & 15) * 4, ip_len = be_load_u16(ip + 2);
     if (ip[0] >> 4 != 4 || ip_header < IPV4_BYTES_MIN || ip_len < ip_header)
         return PACKET_BAD_HEADER;
     if (left < ip_len)
@@ -119,24 +107,24 @@ enum packet_status packet_parse(const uint8_t *frame, size_t len, int verify_che
         return PACKET_BAD_CHECKSUM;
     if (ip[9] != IPV4_PROTO_UDP)
         return PACKET_NOT_UDP;
-    if (load_u16(ip + 6) & IPV4_MF_OR_OFFSET)
+    if (be_load_u16(ip + 6) & IPV4_MF_OR_OFFSET)
         return PACKET_FRAGMENT;
 
     const uint8_t *udp = ip + ip_header;
     if (ip_len - ip_header < UDP_BYTES)
         return PACKET_BAD_HEADER;
-    size_t udp_len = load_u16(udp + 4);
+    size_t udp_len = be_load_u16(udp + 4);
     if (udp_len < UDP_BYTES || udp_len > ip_len - ip_header)
         return PACKET_BAD_HEADER;
-    uint32_t src_ip = load_u32(ip + 12), dst_ip = load_u32(ip + 16);
-    if (verify_checksum && load_u16(udp + 6) != 0 &&
+    uint32_t src_ip = be_load_u32(ip + 12), dst_ip = be_load_u32(ip + 16);
+    if (verify_checksum && be_load_u16(udp + 6) != 0 &&
         packet_checksum(udp, udp_len, pseudo_header_sum(src_ip, dst_ip, (uint32_t)udp_len)) != 0)
         return PACKET_BAD_CHECKSUM;
 
     out->payload = udp + UDP_BYTES;
     out->payload_len = (uint16_t)(udp_len - UDP_BYTES);
-    out->src_port = load_u16(udp);
-    out->dst_port = load_u16(udp + 2);
+    out->src_port = be_load_u16(udp);
+    out->dst_port = be_load_u16(udp + 2);
     out->src_ip = src_ip;
     out->dst_ip = dst_ip;
     out->vlan_id = vlan_id;

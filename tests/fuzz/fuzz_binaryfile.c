@@ -38,7 +38,7 @@ static int next_of_frames(struct frame_walk *walk, const uint8_t **msg, uint16_t
         walk->block = udp.payload + MOLD_HEADER_BYTES;
         walk->left = header.n_message;
     }
-    *len = itch_load_u16(walk->block);
+    *len = be_load_u16(walk->block);
     *msg = walk->block + 2;
     walk->block += 2 + *len;
     walk->left--;
@@ -76,8 +76,8 @@ static void read_all(const char *path, const uint8_t *data, size_t size)
     while ((status = capture_next_message(capture, &msg, &len, error)) > 0) {
         assert(capture_offset(capture) == offset + 2 + len && capture_offset(capture) <= size);
         assert(!memcmp(msg, data + offset + 2, len));
-        assert(itch_load_u16(data + offset) == len ||
-               (itch_load_u16(data + offset) == 0 && itch_message_bytes(msg[0]) == len));
+        assert(be_load_u16(data + offset) == len ||
+               (be_load_u16(data + offset) == 0 && itch_message_bytes(msg[0]) == len));
         offset = capture_offset(capture);
         assert(next_of_frames(&walk, &same, &same_len) == 1);
         assert(same_len == len && !memcmp(same, msg, len));

@@ -197,7 +197,7 @@ static void model_apply(const uint8_t *msg, uint16_t len)
     }
     if (status == ITCH_SHORT && len > 0) {
         if (len >= ITCH_HEADER_BYTES)
-            proved_wrong(itch_load_u16(msg + 1));
+            proved_wrong(be_load_u16(msg + 1));
         else
             rig.all_wrong = 1;
     }
@@ -353,7 +353,7 @@ static void on_message(void *ctx, uint64_t seq, const struct market_event *event
     rig.messages++;
     model_apply(n->msg, n->len);
     assert(book_counters(market_books(intake_market(rig.intake)))->full == rig.full);
-    uint16_t locate = n->len >= ITCH_HEADER_BYTES ? itch_load_u16(n->msg + 1) : 0;
+    uint16_t locate = n->len >= ITCH_HEADER_BYTES ? be_load_u16(n->msg + 1) : 0;
     assert(event->locate == locate || event->locate == 0);
     assert(!memcmp(market_symbol(intake_market(rig.intake), locate), rig.symbol[locate], 8));
     if (!rig.used[locate]) {

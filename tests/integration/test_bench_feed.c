@@ -30,7 +30,7 @@ static void test_flow(void **state)
     uint64_t n = 0;
     while (p < end) {
         struct market_event event;
-        uint16_t len = itch_load_u16(p);
+        uint16_t len = be_load_u16(p);
         market_apply(market, p + 2, len, &event);
         if (event.effects & MARKET_BOOK)
             assert_int_equal(event.change.crossed, 0);

@@ -138,7 +138,7 @@ static void append_frame(json_t *array, const struct capture_frame *frame, uint6
     assert_int_equal(header.bytes, udp.payload_len);
     const uint8_t *block = udp.payload + MOLD_HEADER_BYTES;
     for (uint32_t i = 0; i < header.n_message; i++) {
-        uint16_t len = itch_load_u16(block);
+        uint16_t len = be_load_u16(block);
         json_t *object = message_object(block + 2, len);
         set_integer(object, "frame", frame_no);
         set_integer(object, "seq_no", header.seq_no + i);

@@ -400,13 +400,12 @@ static struct market_check *rebuild(const struct checkpoint *point, uint32_t n_p
     struct market_check *m = calloc(1, sizeof *m);
     assert_non_null(m);
     while (i < len) {
-        uint16_t body = itch_load_u16(data + i), locate = itch_load_u16(data + i + 3);
+        uint16_t body = be_load_u16(data + i), locate = be_load_u16(data + i + 3);
         apply(m, data + i + 2, body);
         i += 2u + body;
         /* An event ends where the timestamp or the stock changes. */
         if (locate && memchr("AFECXDUHQ", data[i - body], 9) &&
-            (i >= len || memcmp(data + i + 7, data + i - body + 5, 6) ||
-             itch_load_u16(data + i + 3) != locate))
+            (i >= len || memcmp(data + i + 7, data + i - body + 5, 6) || be_load_u16(data + i + 3) != locate))
             look(m, book_of(m, locate));
         if (k < n_point && point[k].messages == m->n)
             assert_true(point[k++].hash == rebuilt_hash(m));
@@ -432,7 +431,7 @@ static void pass_over(struct wire_check *w, uint64_t count)
 {
     for (; count; count--, w->next_seq++) {
         assert_true(w->at + 2 <= w->day_len);
-        w->at += 2u + itch_load_u16(w->day + w->at);
+        w->at += 2u + be_load_u16(w->day + w->at);
     }
 }
 
@@ -442,7 +441,7 @@ static void on_message(void *ctx, uint64_t seq, const uint8_t *msg, uint16_t len
     (void)arrival;
     (void)last;
     assert_int_equal(seq, w->next_seq);
-    assert_int_equal(itch_load_u16(w->day + w->at), len);
+    assert_int_equal(be_load_u16(w->day + w->at), len);
     assert_memory_equal(w->day + w->at + 2, msg, len);
     pass_over(w, 1);
     w->delivered++;
@@ -498,14 +497,13 @@ static void check_wire(const struct synth_options *o, const struct feed_loss *lo
         assert_true(udp.payload_len <= 1472);
         largest = udp.payload_len > largest ? udp.payload_len : largest;
         packets[line]++;
-        uint64_t seq = itch_load_u64(udp.payload + 10), count = itch_load_u16(udp.payload + 18);
+        uint64_t seq = be_load_u64(udp.payload + 10), count = be_load_u16(udp.payload + 18);
         if (count == MOLD_COUNT_END) {
             end_packets[line]++;
             count = 0;
         } else if (count) {
             /* After the feed time of the newest message, by some microseconds. */
-            uint64_t feed_ns =
-                (uint64_t)itch_load_u16(udp.payload + 22 + 5) << 32 | itch_load_u32(udp.payload + 22 + 7);
+            uint64_t feed_ns = be_load_u48(udp.payload + 22 + 5);
             uint64_t delay_ns = ns - 1771477200u * 1000000000ull - feed_ns;
             assert_in_range(delay_ns, 3000, 3000000u + 4u * o->lag_ns);
             if (last_first[line ^ 1] == seq) {
