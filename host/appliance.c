@@ -24,6 +24,7 @@ struct stream {
 struct appliance {
     struct appliance_config cfg;
     int replay;
+    uint8_t arrival_clock;       /* enum audit_arrival of every frame */
     uint64_t now_ns;             /* replay: when the one server is free */
     uint64_t threshold, timeout; /* in the run's clock: TSC cycles, or ns */
     uint64_t expected;           /* submit -> last check, killline_expect */
@@ -271,21 +272,20 @@ static void record_stages(struct appliance *a, const struct audit_prediction *r)
 static void on_tick(void *ctx, const struct intake_tick *tick)
 {
     struct appliance *a = ctx;
-    struct audit_record record = {
-        .prediction = {.kind = AUDIT_PREDICTION,
-                       .slot = SLOT,
-                       .arrival_clock = a->replay ? AUDIT_ARRIVAL_CAPTURE : AUDIT_ARRIVAL_TSC,
-                       .feed_seq_no = tick->seq_no,
-                       .feed_ts_ns = tick->feed_ts_ns,
-                       .locate = tick->locate,
-                       .stream = tick->stream,
-                       .arrival = tick->arrival,
-                       .decoded = now(a),
-                       .threshold_cycles = a->threshold,
-                       .bid_price = tick->bbo.bid_price,
-                       .ask_price = tick->bbo.ask_price,
-                       .bid_qty = saturate(tick->bbo.bid_qty),
-                       .ask_qty = saturate(tick->bbo.ask_qty)}};
+    struct audit_record record = {.prediction = {.kind = AUDIT_PREDICTION,
+                                                 .slot = SLOT,
+                                                 .arrival_clock = a->arrival_clock,
+                                                 .feed_seq_no = tick->seq_no,
+                                                 .feed_ts_ns = tick->feed_ts_ns,
+                                                 .locate = tick->locate,
+                                                 .stream = tick->stream,
+                                                 .arrival = tick->arrival,
+                                                 .decoded = now(a),
+                                                 .threshold_cycles = a->threshold,
+                                                 .bid_price = tick->bbo.bid_price,
+                                                 .ask_price = tick->bbo.ask_price,
+                                                 .bid_qty = saturate(tick->bbo.bid_qty),
+                                                 .ask_qty = saturate(tick->bbo.ask_qty)}};
     struct audit_prediction *r = &record.prediction;
     memcpy(r->symbol, market_symbol(intake_market(a->intake), tick->locate), sizeof(r->symbol));
 
@@ -386,6 +386,9 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     const struct config *c = cfg->config;
     a->cfg = *cfg;
     a->replay = c->clock == CONFIG_CLOCK_REPLAY;
+    a->arrival_clock = a->replay               ? AUDIT_ARRIVAL_CAPTURE
+                       : cfg->arrival_is_bound ? AUDIT_ARRIVAL_BOUND
+                                               : AUDIT_ARRIVAL_TSC;
     a->now_ns = a->replay && cfg->n_frame ? cfg->stamps_ns[0] : 0;
     a->to_ns = a->replay ? 1.0 : 1e9 / cfg->clock.hz;
     a->threshold = a->replay ? c->killline.threshold_us * 1000ull
@@ -439,12 +442,11 @@ static void pass_time(struct appliance *a, uint64_t until)
     }
 }
 
-static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64_t burst_tsc)
+static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64_t arrival)
 {
     uint32_t len;
     int checksum_ok;
     const uint8_t *frame = port_packet(a->cfg.rx, i, &len, &checksum_ok);
-    uint64_t arrival = burst_tsc;
     if (a->replay) {
         arrival = a->cfg.stamps_ns[frame_no];
         pass_time(a, arrival);
@@ -458,12 +460,16 @@ static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64
 void appliance_run(struct appliance *a)
 {
     const struct appliance_config *cfg = &a->cfg;
-    uint64_t done = 0, last_tsc = clock_tsc();
+    /* Whatever comes next came after the ring was last seen empty. */
+    uint64_t done = 0, last_tsc = clock_tsc(), emptied = last_tsc;
     commit_event(a, AUDIT_EVENT_START, 0, 0, 0, 0);
     commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, SLOT, cfg->model->image->image_hash);
     while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
+        uint64_t before = clock_tsc();
         unsigned n = port_receive(cfg->rx);
-        uint64_t tsc = clock_tsc();
+        uint64_t tsc = clock_tsc(), arrival = a->arrival_clock == AUDIT_ARRIVAL_BOUND ? emptied : tsc;
+        if (n < PORT_BURST)
+            emptied = before;
         if (!n) {
             if (!a->replay)
                 intake_poll(a->intake, tsc);
@@ -475,7 +481,7 @@ void appliance_run(struct appliance *a)
             continue;
         }
         for (unsigned i = 0; i < n && done < cfg->n_frame; i++)
-            on_packet(a, i, done++, tsc);
+            on_packet(a, i, done++, arrival);
         port_release(cfg->rx);
         last_tsc = tsc;
         atomic_store_explicit(&a->frames, done,

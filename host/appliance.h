@@ -30,9 +30,14 @@ struct appliance_config {
     struct port *rx, *tx;
     struct clock_calibration clock; /* real clock */
     const uint64_t *stamps_ns;      /* of every frame that will come, not going backwards (replay clock) */
-    uint64_t n_frame;               /* frames that will come: the loop ends after them */
-    uint64_t idle_limit_cycles;     /* TSC; a receive port silent for that long ends the loop; 0: never */
-    const atomic_int *stop;         /* nonzero: end; relaxed, nothing is published with it */
+    /* Real clock: a frame's arrival is the earliest moment at which it can have come, the TSC before the last
+     * receive that emptied the ring. It overstates an age by at most the time since then, and a loop that was
+     * stalled cannot take what piled up meanwhile for fresh. 0: the TSC after the burst; for a source that
+     * keeps the ring full because it brings frames as fast as they are taken, whose arrival means nothing. */
+    int arrival_is_bound;
+    uint64_t n_frame;           /* frames that will come: the loop ends after them */
+    uint64_t idle_limit_cycles; /* TSC; a receive port silent for that long ends the loop; 0: never */
+    const atomic_int *stop;     /* nonzero: end; relaxed, nothing is published with it */
 };
 
 enum appliance_stage {                   /* of one prediction that was inferred */

@@ -53,10 +53,14 @@ static_assert(sizeof(struct audit_header) == 512, "frozen format");
 enum audit_clock { AUDIT_CLOCK_REAL = 0, AUDIT_CLOCK_REPLAY = 1 };
 enum audit_kind { AUDIT_PREDICTION = 1, AUDIT_EVENT = 2 };
 
-enum audit_arrival {                            /* where the arrival stamp is from */
-                     AUDIT_ARRIVAL_TSC = 0,     /* TSC read after the burst that brought the packet */
-                     AUDIT_ARRIVAL_NIC = 1,     /* the port's hardware stamp, mapped to TSC */
-                     AUDIT_ARRIVAL_CAPTURE = 2, /* the capture's own stamp (replay clock) */
+/* Where the arrival stamp is from. */
+enum audit_arrival {
+    AUDIT_ARRIVAL_TSC =
+        0, /* TSC read after the burst that brought the packet: blind to its wait in the ring */
+    AUDIT_ARRIVAL_NIC = 1,     /* the port's hardware stamp, mapped to TSC */
+    AUDIT_ARRIVAL_CAPTURE = 2, /* the capture's own stamp (replay clock) */
+    AUDIT_ARRIVAL_BOUND =
+        3, /* TSC read before the last receive that emptied the ring: the packet came later */
 };
 
 enum audit_flag {

@@ -129,7 +129,7 @@ static const char *prediction_check(const struct audit_prediction *p)
         return "slot is out of range";
     if (p->cls >= KL_N_CLASS_MAX)
         return "class is out of range";
-    if (p->arrival_clock > AUDIT_ARRIVAL_CAPTURE)
+    if (p->arrival_clock > AUDIT_ARRIVAL_BOUND)
         return "arrival clock is out of range";
     if (p->logit_frac > 63)
         return "logit_frac is above 63";

@@ -297,7 +297,10 @@ static void json_stage(const struct audit_header *h, const char *key, uint64_t f
 static void prediction_json(const struct audit_header *h, const struct audit_record *r)
 {
     const struct audit_prediction *p = &r->prediction;
-    static const char *const arrival[] = {"tsc", "nic", "capture"};
+    static const char *const arrival[] = {[AUDIT_ARRIVAL_TSC] = "tsc",
+                                          [AUDIT_ARRIVAL_NIC] = "nic",
+                                          [AUDIT_ARRIVAL_CAPTURE] = "capture",
+                                          [AUDIT_ARRIVAL_BOUND] = "bound"};
     int inferred = (p->flags & AUDIT_FLAG_INFERRED) != 0;
     printf("{\"record_no\":%" PRIu64 ",\"kind\":\"prediction\",\"verdict\":\"%s\",", p->record_no,
            verdict_name(p->verdict));

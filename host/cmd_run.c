@@ -378,6 +378,7 @@ static int run_appliance(struct run *run)
         .tx = run->tx,
         .clock = run->clock,
         .stamps_ns = run->stamps_ns,
+        .arrival_is_bound = run->opt.pace > 0,
         .n_frame = run->n_frame,
         /* A file's frames are there at once: silence means that the driver will not deliver them. */
         .idle_limit_cycles = run->feeder ? 0 : (uint64_t)(IDLE_LIMIT_S * run->clock.hz),

@@ -32,6 +32,8 @@ enum misdeed {
 
 enum { N_OP_MAX = 256 };
 
+struct rig;
+
 struct fake {
     struct accel accel; /* first */
     struct kl_request request;
@@ -41,7 +43,9 @@ struct fake {
     enum kl_op bad_op; /* this operation ... */
     unsigned bad_nth;  /* ... the n-th time, from 1; 0: never */
     enum misdeed misdeed;
-    unsigned n_bad_op; /* how often it has come */
+    unsigned n_bad_op;                  /* how often it has come */
+    void (*during_step)(struct rig *r); /* called once, while the first step is at work; NULL: nothing */
+    struct rig *rig;
 };
 
 static int fake_submit(struct accel *accel, const struct kl_request *request)
@@ -64,6 +68,11 @@ static int fake_poll(struct accel *accel, struct kl_result *result)
     struct fake *f = (struct fake *)(void *)accel;
     if (!f->outstanding)
         return -1;
+    if (f->during_step && f->request.op == KL_OP_STEP &&
+        f->n_op > 2) { /* the first two are the start's own */
+        f->during_step(f->rig);
+        f->during_step = NULL;
+    }
     int bad = f->request.op == f->bad_op && f->n_bad_op == f->bad_nth;
     if (bad && f->misdeed == SILENT) {
         f->bad_nth = 0;
@@ -103,7 +112,8 @@ struct rig {
     struct audit_log *log;
     struct feed_builder feed;
     uint64_t seq, ref, stamps[N_FRAME_MAX];
-    unsigned n_frame;
+    unsigned n_frame, n_frame_later; /* in the ring at the start; fed during the run */
+    int arrival_is_bound;
     struct audit_record record[N_RECORD_MAX]; /* after run() */
     unsigned n_record;
     char path[64];
@@ -146,6 +156,10 @@ static void start(struct rig *r, const char *settings)
         .n_ring = r->config->audit.ring_records,
         .on_full = AUDIT_FULL_WAIT,
         .header = {.abi_version = KL_ABI_VERSION, .clock = AUDIT_CLOCK_REPLAY, .n_model = 1, .tsc_hz = 1e9}};
+    if (r->config->clock == CONFIG_CLOCK_REAL) {
+        log.header.clock = AUDIT_CLOCK_REAL;
+        log.header.tsc_hz = 2e9;
+    }
     r->log = audit_open(&log, error);
     if (!r->log)
         print_error("%s\n", error);
@@ -203,7 +217,8 @@ static const char *run(struct rig *r, struct appliance_stats *stats)
                                    .tx = r->tx,
                                    .clock = {.hz = 2e9},
                                    .stamps_ns = r->stamps,
-                                   .n_frame = r->n_frame,
+                                   .arrival_is_bound = r->arrival_is_bound,
+                                   .n_frame = r->n_frame + r->n_frame_later,
                                    .idle_limit_cycles = 4000000000u,
                                    .stop = &never};
     struct appliance *a = appliance_create(&cfg, error);
@@ -430,6 +445,41 @@ static void an_idle_receiver_declares_the_loss_on_time(void **state)
     assert_int_equal(e->at, OPEN + 1000000 + 500000);
 }
 
+/* The loop is away for longer than the kill line while a packet comes in. */
+static void stall_while_a_packet_comes(struct rig *r)
+{
+    tick(r, OPEN + 2000);
+    uint64_t start = clock_tsc();
+    while (clock_tsc() - start < 3000000) /* 1.5 ms of the rig's clock */
+        ;
+}
+
+static void what_waited_in_the_ring_is_not_fresh(void **state)
+{
+    (void)state;
+    for (int bound = 0; bound < 2; bound++) {
+        struct rig r;
+        struct appliance_stats stats;
+        start(&r, "{clock: real, killline: {device_timeout_us: 100000}}");
+        r.arrival_is_bound = bound;
+        r.fake.during_step = stall_while_a_packet_comes;
+        r.fake.rig = &r;
+        r.n_frame_later = 1;
+        open_market(&r);
+        tick(&r, OPEN + 1000);
+        assert_null(run(&r, &stats));
+        assert_int_equal(stats.predictions, 2);
+        assert_int_equal(verdict_of(&r, 0), VERDICT_STALE); /* the stall was its own inference */
+        /* taken after the stall, it looks fresh; known to have come any time since the ring was last empty,
+         * it is not */
+        assert_int_equal(verdict_of(&r, 1), bound ? VERDICT_EXPECTED_LATE : VERDICT_PUBLISHED);
+        for (unsigned i = 0; i < r.n_record; i++)
+            if (r.record[i].prediction.kind == AUDIT_PREDICTION)
+                assert_int_equal(r.record[i].prediction.arrival_clock,
+                                 bound ? AUDIT_ARRIVAL_BOUND : AUDIT_ARRIVAL_TSC);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -455,6 +505,7 @@ int main(void)
         cmocka_unit_test(state_ends_at_gaps_and_halts),
         cmocka_unit_test(a_backlog_declares_no_loss),
         cmocka_unit_test(an_idle_receiver_declares_the_loss_on_time),
+        cmocka_unit_test(what_waited_in_the_ring_is_not_fresh),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
