@@ -341,7 +341,7 @@ static void fact_section(FILE *out, const struct report_data *r)
         fprintf(out, "<dt>clock</dt><dd>TSC %.6f MHz, error %.3g ppm; TSC %" PRIu64 " was %s</dd>\n",
                 h->tsc_hz / 1e6, h->clock_error_ppm, h->tsc0, text);
     } else {
-        fputs("<dt>clock</dt><dd>replay: nanoseconds since the first packet</dd>\n", out);
+        fputs("<dt>clock</dt><dd>replay: nanoseconds of the capture's own time</dd>\n", out);
     }
     if (r->n_clamped) {
         fputs("<dt>clamped ages</dt><dd>", out);

@@ -5,10 +5,10 @@
 #include "report_text.h"
 
 const struct report_stage_text report_stage_text[REPORT_N_STAGE] = {
-    {"receive", "arrival to book updated"},
-    {"queue", "features, and waiting for the accelerator"},
+    {"decode", "arrival to book updated, with the wait behind earlier packets"},
+    {"features", "to the submit"},
     {"inference", "submitted to completed"},
-    {"decide", "answer to verdict"},
+    {"publish", "answer to the last check"},
 };
 
 const char *const report_cause_text[VERDICT_COUNT] = {
