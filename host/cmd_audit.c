@@ -317,9 +317,9 @@ static void prediction_json(const struct audit_header *h, const struct audit_rec
            p->age_cycles, p->threshold_cycles, p->expected_cycles, to_ns(h, p->age_cycles),
            to_ns(h, p->threshold_cycles), to_ns(h, p->expected_cycles));
     json_stage(h, "decode_ns", p->arrival, p->decoded);
-    json_stage(h, "queue_ns", p->decoded, p->submitted ? p->submitted : p->decided);
+    json_stage(h, "features_ns", p->decoded, p->submitted ? p->submitted : p->decided);
     json_stage(h, "inference_ns", p->submitted, p->completed);
-    json_stage(h, "decide_ns", p->completed, p->completed ? p->decided : 0);
+    json_stage(h, "publish_ns", p->completed, p->completed ? p->decided : 0);
     printf(",\"kernel_cycles\":%u,\"prepare_cycles\":%u,\"flags\":{\"age_clamped\":%s,\"kernel_late\":%s,"
            "\"inferred\":%s,\"egress_failed\":%s}",
            p->kernel_cycles, p->prepare_cycles, p->flags & AUDIT_FLAG_AGE_CLAMPED ? "true" : "false",
