@@ -445,8 +445,7 @@ static void pass_time(struct appliance *a, uint64_t until)
 static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64_t arrival)
 {
     uint32_t len;
-    int checksum_ok;
-    const uint8_t *frame = port_packet(a->cfg.rx, i, &len, &checksum_ok);
+    const uint8_t *frame = port_packet(a->cfg.rx, i, &len);
     if (a->replay) {
         arrival = a->cfg.stamps_ns[frame_no];
         pass_time(a, arrival);

@@ -225,11 +225,9 @@ unsigned port_receive(struct port *port)
     return port->n_burst = rte_eth_rx_burst(port->id, 0, port->burst, PORT_BURST);
 }
 
-const uint8_t *port_packet(struct port *port, unsigned i, uint32_t *len, int *checksum_ok)
+const uint8_t *port_packet(struct port *port, unsigned i, uint32_t *len)
 {
     struct rte_mbuf *m = port->burst[i];
-    uint64_t good = RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-    *checksum_ok = (m->ol_flags & good) == good;
     *len = rte_pktmbuf_pkt_len(m);
     if (__builtin_expect(m->nb_segs > 1, 0)) {
         /* net_pcap (DPDK 22.11) copies a record's length modulo 2^16, yet reports it whole: what is there

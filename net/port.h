@@ -28,9 +28,8 @@ void port_close(struct port *port);
 
 /* Takes what has arrived, at most PORT_BURST packets; 0: nothing. */
 unsigned port_receive(struct port *port);
-/* Packet i of the burst: contiguous, valid until port_release. *checksum_ok: the NIC has verified the sums.
- */
-const uint8_t *port_packet(struct port *port, unsigned i, uint32_t *len, int *checksum_ok);
+/* Packet i of the burst: contiguous, valid until port_release. */
+const uint8_t *port_packet(struct port *port, unsigned i, uint32_t *len);
 void port_release(struct port *port);
 
 /* Ring port, feeder's thread: appends a copy of the frame. 0, or -1 when the ring or the pool is full: try
