@@ -143,13 +143,6 @@ static enum verdict device_error(struct appliance *a, const struct intake_tick *
 
 /* ---- one tick ---- */
 
-static int32_t wire_logit(int64_t logit, int frac)
-{
-    int shift = frac - WIRE_LOGIT_FRAC;
-    int64_t v = shift > 0 ? logit >> shift : logit;
-    return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t)v;
-}
-
 /* Builds the datagram in the send port's buffer; its length, or 0 when there is no buffer. */
 static uint32_t build_datagram(struct appliance *a, const struct intake_tick *tick, const char *symbol)
 {
@@ -221,8 +214,9 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     }
     r->submitted = submitted;
     uint64_t left_ns = (uint64_t)((double)(a->threshold - age) * a->to_ns);
+    uint32_t budget_cycles = (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000);
     stream->at_work = 1;
-    status = call_step(a, tick->stream, (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000));
+    status = call_step(a, tick->stream, budget_cycles ? budget_cycles : 1); /* 0 would be no budget at all */
     r->request_seq = a->request_seq;
     if (status != KL_OK)
         return device_error(a, tick, status);

@@ -163,7 +163,7 @@ int run_summary_json(const struct run_summary *s, FILE *out)
     json_object_set_new(root, "feed", json_string(s->feed_name));
     json_object_set_new(root, "clock", json_string(clock_name(s->config)));
     json_object_set_new(root, "figures", json_string(clock_label(s->config)));
-    json_object_set_new(root, "accel", json_string("csim"));
+    json_object_set_new(root, "accel", json_string(s->accel_name));
     json_object_set_new(root, "frames", number(frames->frames));
     json_object_set_new(root, "messages", number(market->messages));
     json_t *types = json_object();

@@ -11,7 +11,7 @@ struct run_summary {
     const struct model *model;
     const struct appliance *appliance;
     struct audit_totals audit;
-    const char *feed_name, *out_dir, *audit_path, *report_path,
+    const char *accel_name, *feed_name, *audit_path, *report_path,
         *predictions_path; /* last: NULL without a file */
     uint64_t clock_steps;  /* capture stamps that went backwards: taken as equal to the latest before them */
     double wall_s;

@@ -28,6 +28,19 @@ enum {
 };
 static_assert(AT_LOGITS + 4 * WIRE_N_LOGIT == WIRE_BYTES, "table");
 
+int32_t wire_logit(int64_t logit, int frac)
+{
+    /* Saturated before the shift where that is to the left, so that nothing runs over. */
+    int up = frac < WIRE_LOGIT_FRAC ? WIRE_LOGIT_FRAC - frac : 0,
+        down = frac > WIRE_LOGIT_FRAC ? frac - WIRE_LOGIT_FRAC : 0;
+    int64_t v = logit >> down;
+    if (v > INT32_MAX >> up)
+        return INT32_MAX;
+    if (v < INT32_MIN / (1 << up))
+        return INT32_MIN;
+    return (int32_t)(v * (1 << up));
+}
+
 void wire_encode(const struct wire_prediction *p, uint8_t out[WIRE_BYTES])
 {
     const uint16_t version = WIRE_VERSION, bytes = WIRE_BYTES;

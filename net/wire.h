@@ -37,6 +37,9 @@ struct wire_prediction {
     int32_t logits[WIRE_N_LOGIT];
 };
 
+/* logit * 2^-frac in the wire's 2^-16, rounded down, saturated. frac 0..63. */
+int32_t wire_logit(int64_t logit, int frac);
+
 void wire_encode(const struct wire_prediction *prediction, uint8_t out[WIRE_BYTES]);
 
 /* 0; -1: not a prediction (shorter, other magic, other version, cls or n_class out of range). */

@@ -53,6 +53,27 @@ static void decode_inverts_encode(void **state)
     assert_int_equal(wire_decode(bytes, WIRE_BYTES, &out), -1);
 }
 
+static void logits_keep_their_value(void **state)
+{
+    (void)state;
+    /* 1.5, with fewer, as many and more fraction bits than the wire */
+    for (int frac = 1; frac < 62; frac++) {
+        assert_int_equal(wire_logit((int64_t)3 << (frac - 1), frac), 3 << 15);
+        assert_int_equal(wire_logit(-((int64_t)3 << (frac - 1)), frac), -(3 << 15));
+    }
+    assert_int_equal(wire_logit(7, 0), 7 << 16);
+    assert_int_equal(wire_logit(32767, 0), 32767 << 16);
+    assert_int_equal(wire_logit(32768, 0), INT32_MAX);
+    assert_int_equal(wire_logit(-32768, 0), INT32_MIN);
+    assert_int_equal(wire_logit(-32769, 0), INT32_MIN);
+    assert_int_equal(wire_logit(INT32_MAX, 16), INT32_MAX);
+    assert_int_equal(wire_logit((int64_t)INT32_MAX + 1, 16), INT32_MAX);
+    assert_int_equal(wire_logit((int64_t)INT32_MIN - 1, 16), INT32_MIN);
+    assert_int_equal(wire_logit(INT64_MAX, 0), INT32_MAX);
+    assert_int_equal(wire_logit(INT64_MIN, 0), INT32_MIN);
+    assert_int_equal(wire_logit(INT64_MIN, 63), -(1 << 16));
+}
+
 static void refuses_what_is_none(void **state)
 {
     (void)state;
@@ -77,6 +98,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_the_documented_ones),
         cmocka_unit_test(decode_inverts_encode),
+        cmocka_unit_test(logits_keep_their_value),
         cmocka_unit_test(refuses_what_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
