@@ -1,186 +1,302 @@
-/* Slots, streams and requests. Loading a model is in kl_image.c. */
+/* Requests on a compute unit: check, budget, operation, answer. */
 #include "kl_core.h"
 
 #include <string.h>
 
-#include "grid.h"
+#include "head.h"
 #include "kl_pragma.h"
 
-size_t kl_core_size_bytes(void)
-{
-    return sizeof(struct kl_core);
-}
-
-void kl_core_init(struct kl_core *core)
-{
-    memset(core, 0, sizeof *core);
-}
-
-static uint32_t check_request(const struct kl_core *core, const struct kl_request *request)
+uint32_t core_check_request(const struct kl_core *core, const struct kl_request *request)
 {
     if (request->abi_version != KL_ABI_VERSION)
         return KL_E_ABI;
-    if (request->op < KL_OP_STEP || request->op > KL_OP_RESET)
+    if (request->op < KL_OP_STEP || request->op > KL_OP_RESET || (request->flags & ~KL_REQUEST_PREPARE) != 0)
         return KL_E_OP;
-    if (request->slot >= KL_N_SLOT)
+    if (request->slot >= KL_BUILD_SLOTS)
         return KL_E_SLOT;
-    if (request->stream >= KL_N_STREAM_MAX)
+    if (request->stream >= KL_BUILD_STREAMS)
         return KL_E_STREAM;
     if (!core->model[request->slot].loaded)
         return KL_E_EMPTY;
+    if (core->lost[request->slot][request->stream] && request->op != KL_OP_RESET)
+        return KL_E_STATE;
     return KL_OK;
 }
 
-/* x in grid steps; 0 if one of the n_in values is not on the grid. */
-static int read_x(const uint16_t bits[KL_N_IN_MAX], uint32_t n_in, struct lstm_operands x[KL_X_BLOCKS_MAX])
+uint32_t core_n_in(const struct kl_core *core, const struct kl_request *request)
 {
-    int good = 1;
-input:
-    for (uint32_t k = 0; k < KL_X_BLOCKS_MAX * KL_BLOCK; k++) {
-        /* II = 1: 32 operands of a 64-byte beat at once. */
-        KL_PRAGMA(HLS PIPELINE II = 1)
-        KL_PRAGMA(HLS UNROLL factor = 32)
-        int32_t steps = 0;
-        if (k < n_in)
-            good &= grid_steps(bits[k], KL_X_FRAC, KL_X_ABS_MAX, &steps);
-        x[k / KL_BLOCK].v[k % KL_BLOCK] = (int16_t)steps;
-    }
-    return good;
+    return request->op == KL_OP_STEP && core_check_request(core, request) == KL_OK
+               ? core->model[request->slot].shape.n_in
+               : 0;
 }
 
-static void prepare(const struct kl_model *model, struct kl_stream *stream)
+void core_take_x(struct kl_core *core, const uint16_t *x, uint32_t n_in, uint32_t col)
 {
-layer:
-    for (uint32_t l = 0; l < model->header.n_layer; l++) {
-        /* No II: one layer's product after the other, all on the one MAC array. */
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 3)
-        const struct kl_layer *layer = &model->layer[l];
-        lstm_prepare(stream->z[l], layer->bias, &model->weights[layer->h_word], stream->h[l], layer->h_shift,
-                     layer->h_shape);
-    }
-    stream->prepared = 1;
+    struct kl_run *run = &core->run;
+    const int good = operand_fetch_x(x, n_in, col, &run->x[col]);
+    run->x_good = col == 0 ? (uint32_t)good : run->x_good & (uint32_t)good;
 }
 
-/* All layers from x up; stream is prepared. */
-static void step(const struct kl_model *model, struct kl_stream *stream, const struct lstm_operands *x)
+void core_take(struct kl_core *core, const struct kl_request *request)
 {
-    const struct lstm_operands *operands = x;
-layer:
-    for (uint32_t l = 0; l < model->header.n_layer; l++) {
-        /* No II: a layer needs every h of the one below. */
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 3)
-        const struct kl_layer *layer = &model->layer[l];
-        lstm_step(stream->h[l], stream->c[l], stream->z[l], &model->weights[layer->x_word], operands,
-                  layer->x_shift, layer->x_shape);
-        operands = stream->h[l];
+    const uint32_t n_in = core_n_in(core, request);
+column:
+    for (uint32_t col = 0; col < seq_n_col(n_in); col++) {
+        KL_PRAGMA(HLS PIPELINE II = 1) /* a column step per cycle, beside what brings them */
+        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 16)
+        core_take_x(core, request->x, n_in, col);
     }
-    stream->prepared = 0; /* h has moved on */
 }
 
-static void head(const struct kl_model *model, const struct lstm_operands *h, struct kl_result *result)
+/* What the operation is going to take: known before it begins, since its schedule is. */
+static uint32_t cycles_ahead(const struct kl_core *core, const struct kl_request *request)
 {
-    const uint32_t n_block = model->layer[model->header.n_layer - 1].h_shape.n_block;
-    int64_t logit[KL_N_CLASS_MAX];
-    KL_PRAGMA(HLS ARRAY_PARTITION variable = logit complete)
-bias:
-    for (uint32_t k = 0; k < KL_N_CLASS_MAX; k++) {
-        KL_PRAGMA(HLS UNROLL)
-        logit[k] = model->head_bias[k]; /* 0 above n_class */
-    }
-block:
-    for (uint32_t b = 0; b < n_block; b++) {
-        /* II = 4, as in lstm_cell.c: 16 columns of a class per cycle, its sum the only carried dependence. */
-        KL_PRAGMA(HLS PIPELINE II = 4)
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 4)
-    logit_row:
-        for (uint32_t k = 0; k < KL_N_CLASS_MAX; k++) {
-            KL_PRAGMA(HLS UNROLL)
-            int64_t sum = 0;
-        column:
-            for (uint32_t i = 0; i < KL_BLOCK; i++) {
-                KL_PRAGMA(HLS UNROLL)
-                sum += (int32_t)model->head[k][b][i] * h[b].v[i];
-            }
-            logit[k] += sum;
-        }
-    }
-    uint8_t best = 0;
-argmax:
-    for (uint8_t k = 0; k < KL_N_CLASS_MAX; k++) {
-        KL_PRAGMA(HLS UNROLL)
-        if (k < model->header.n_class && logit[k] > logit[best])
-            best = k;
-        result->logits[k] = logit[k];
-    }
-    result->cls = best;
+    const struct kl_model *model = &core->model[request->slot];
+    const uint32_t prepared = core->prepared[request->slot][request->stream];
+    if (request->op == KL_OP_STEP)
+        return prepared ? model->cycles_step_prepared : model->cycles_step;
+    if (request->op == KL_OP_PREPARE)
+        return prepared ? (uint32_t)KL_FRAME : model->cycles_prepare;
+    return model->cycles_reset;
 }
 
-/* h and c back to zero; units beyond the model's shape are zero already and stay so. */
-static void reset(const struct kl_model *model, struct kl_stream *stream)
-{
-layer:
-    for (uint32_t l = 0; l < model->header.n_layer; l++) {
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 3)
-    group:
-        for (uint32_t group = 0; group < model->layer[l].h_shape.n_group; group++) {
-            /* II = 1: the units of a group lie side by side in memory. */
-            KL_PRAGMA(HLS PIPELINE II = 1)
-            KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 32)
-        unit:
-            for (uint32_t u = 0; u < KL_GROUP_UNITS; u++) {
-                KL_PRAGMA(HLS UNROLL)
-                const uint32_t unit = group * KL_GROUP_UNITS + u;
-                stream->h[l][unit / KL_BLOCK].v[unit % KL_BLOCK] = 0;
-                stream->c[l][group][u] = 0;
-            }
-        }
-    }
-    stream->prepared = 0;
-}
-
-void kl_core_exec(struct kl_core *core, const struct kl_request *request, struct kl_result *result)
+/* Everything of an answer but what the operation brings. Returns 1 if the operation is to be carried out. */
+static int begin(const struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
+                 struct kl_result *result)
 {
     memset(result, 0, sizeof *result);
     result->abi_version = KL_ABI_VERSION;
     result->stream = request->stream;
     result->seq_no = request->seq_no;
     result->slot = request->slot;
-    result->status = (uint16_t)check_request(core, request);
+    result->status = (uint16_t)core_check_request(core, request);
     if (result->status != KL_OK)
+        return 0;
+    const uint32_t cycles = cycles_ahead(core, request);
+    if (request->budget_cycles != 0 && (uint64_t)wait_cycles + cycles > request->budget_cycles)
+        result->flags = KL_RESULT_LATE;
+    result->kernel_cycles = result->flags & KL_RESULT_LATE ? (uint32_t)KL_FRAME : cycles;
+    result->wait_cycles = wait_cycles;
+    return !(result->flags & KL_RESULT_LATE);
+}
+
+/* Turns what begin wrote into an error's answer. */
+static void fail(struct kl_result *result, uint32_t status)
+{
+    result->status = (uint16_t)status;
+    result->flags = 0;
+    result->kernel_cycles = 0;
+    result->wait_cycles = 0;
+}
+
+static void end(struct kl_core *core, const struct kl_request *request, struct kl_result *result)
+{
+    if (result->status != KL_OK) {
+        core->cycles += KL_FRAME;
         return;
-
+    }
     const struct kl_model *model = &core->model[request->slot];
-    struct kl_stream *stream = &core->stream[request->slot][request->stream];
-    uint32_t cycles;
-    switch (request->op) {
-    case KL_OP_STEP: {
-        struct lstm_operands x[KL_X_BLOCKS_MAX];
-        if (!read_x(request->x, model->header.n_in, x)) {
-            result->status = KL_E_INPUT;
-            return;
-        }
-        cycles = stream->prepared ? model->cycles_step_prepared : model->cycles_step;
-        if (!stream->prepared)
-            prepare(model, stream);
-        step(model, stream, x);
-        head(model, stream->h[model->header.n_layer - 1], result);
-        break;
-    }
-    case KL_OP_PREPARE:
-        cycles = stream->prepared ? kl_schedule_frame_cycles() : model->cycles_prepare;
-        if (!stream->prepared)
-            prepare(model, stream);
-        break;
-    default: /* KL_OP_RESET: check_request knows no other */
-        cycles = model->cycles_reset;
-        reset(model, stream);
-        break;
-    }
+    core->cycles += result->kernel_cycles;
+    result->prepare_cycles =
+        core->prepared[request->slot][request->stream] ? (uint32_t)KL_FRAME : model->cycles_prepare;
+    result->image_hash = model->image_hash;
+    result->n_class = (uint8_t)model->shape.n_class;
+    result->logit_frac = (uint8_t)(model->head_frac + KL_H_FRAC);
+}
 
-    result->flags = request->budget_cycles != 0 && cycles > request->budget_cycles ? KL_RESULT_LATE : 0;
+/* ---- one unit ---- */
+
+static_assert((int)KL_DEPTH_H >= 24, "the distance of h in run's pragma");
+
+/* Returns the cycles that the sequencer took. */
+static uint32_t run(struct kl_core *core, enum seq_mode mode)
+{
+    datapath_start(core, mode);
+cycle:
+    while (datapath_cycle(core, NULL, NULL)) {
+        /* One cycle of the schedule per iteration. The new h is read at least KL_DEPTH_H iterations after it
+         * was written: told as a distance, so that a longer pipeline costs II and not a wrong answer. The
+         * stored h is either written (step) or read (prepare), z the other way; a c is updated once; acc and
+         * run.z are carried through one adder. */
+        KL_PRAGMA(HLS PIPELINE II = 1)
+        KL_PRAGMA(HLS DEPENDENCE variable = core->run.h inter RAW distance = 24 true)
+        KL_PRAGMA(HLS DEPENDENCE variable = core->h inter false)
+        KL_PRAGMA(HLS DEPENDENCE variable = core->c inter false)
+        KL_PRAGMA(HLS DEPENDENCE variable = core->z inter false)
+        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 40 max = 500)
+    }
+    return core->run.sequencer.now;
+}
+
+/* A step, after its prepare where that has not been done. Returns enum kl_status. */
+static uint32_t step(struct kl_core *core, const struct kl_request *request, struct kl_result *result)
+{
+    uint8_t *prepared = &core->prepared[request->slot][request->stream];
+    uint32_t cycles = KL_LAT_DECODE - 1 + KL_DEPTH_HEAD;
+    if (!core->run.x_good)
+        return KL_E_INPUT;
+    if (!*prepared)
+        cycles += run(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+    cycles += run(core, SEQ_STEP);
+    *prepared = 0;                  /* h has moved on */
+    result->kernel_cycles = cycles; /* counted, and what cycles_ahead said */
+    return KL_OK;
+}
+
+static void answer(const struct kl_core *core, uint32_t n_class, struct kl_result *result)
+{
+    result->cls = head_argmax(core->run.logit, n_class);
+logit:
+    for (uint32_t k = 0; k < KL_N_CLASS_MAX; k++) {
+        KL_PRAGMA(HLS UNROLL)
+        result->logits[k] = core->run.logit[k]; /* 0 from n_class on: zero weights and bias */
+    }
+}
+
+void core_exec_taken(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
+                     struct kl_result *result)
+{
+    const int go = begin(core, request, wait_cycles, result);
+    if (result->status == KL_OK && core->n_part > 1) {
+        fail(result, KL_E_PEER);
+    } else if (go) {
+        struct kl_run *r = &core->run;
+        r->slot = request->slot;
+        r->stream = request->stream;
+        r->seq_no = request->seq_no;
+        uint8_t *prepared = &core->prepared[r->slot][r->stream];
+        switch (request->op) {
+        case KL_OP_STEP: {
+            const uint32_t status = step(core, request, result);
+            if (status == KL_OK)
+                answer(core, core->model[r->slot].shape.n_class, result);
+            else
+                fail(result, status);
+            break;
+        }
+        case KL_OP_PREPARE:
+            if (!*prepared)
+                result->kernel_cycles = KL_FRAME + run(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+            *prepared = 1;
+            break;
+        default: /* KL_OP_RESET: core_check_request knows no other */
+            stream_reset(core, r->slot, r->stream);
+            break;
+        }
+    }
+    end(core, request, result);
+}
+
+void core_exec(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
+               struct kl_result *result)
+{
+    core_take(core, request);
+    core_exec_taken(core, request, wait_cycles, result);
+}
+
+/* ---- a pair ---- */
+
+/* Both units cycle by cycle; their links hold nothing from before. Returns the cycles of the slower one. */
+static uint32_t run_pair(struct kl_core *const core[2], enum seq_mode mode)
+{
+    struct link link[2]; /* [u]: to unit u */
+    int running[2] = {1, 1};
+    memset(link, 0, sizeof link);
+    for (int u = 0; u < 2; u++) {
+        datapath_start(core[u], mode);
+        running[u] = !core[u]->run.sequencer.done;
+    }
+cycle:
+    while (running[0] || running[1]) {
+        for (int u = 0; u < 2; u++) {
+            if (running[u])
+                running[u] = datapath_cycle(core[u], &link[u], &link[1 - u]);
+        }
+    }
+    const uint32_t now[2] = {core[0]->run.sequencer.now, core[1]->run.sequencer.now};
+    return now[0] > now[1] ? now[0] : now[1];
+}
+
+static uint32_t step_pair(struct kl_core *const core[2], const struct kl_request *request,
+                          struct kl_result *result)
+{
+    const uint32_t slot = request->slot, stream = request->stream;
+    uint32_t cycles = KL_LAT_DECODE - 1 + KL_DEPTH_HEAD;
+    if (!core[0]->run.x_good)
+        return KL_E_INPUT;
+    if (!core[0]->prepared[slot][stream])
+        cycles += run_pair(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+    cycles += run_pair(core, SEQ_STEP);
+    core[0]->prepared[slot][stream] = core[1]->prepared[slot][stream] = 0;
     result->kernel_cycles = cycles;
-    result->prepare_cycles = stream->prepared ? kl_schedule_frame_cycles() : model->cycles_prepare;
-    result->image_hash = model->header.image_hash;
-    result->n_class = (uint8_t)model->header.n_class;
-    result->logit_frac = (uint8_t)(model->header.head_frac + KL_H_FRAC);
+    /* Both hold all of h and computed the head: they must agree. */
+    if (!core[0]->run.peer_failed && !core[1]->run.peer_failed &&
+        memcmp(core[0]->run.logit, core[1]->run.logit, sizeof core[0]->run.logit) == 0)
+        return KL_OK;
+    core[0]->lost[slot][stream] = core[1]->lost[slot][stream] = 1;
+    return KL_E_PEER;
+}
+
+int core_pair_fits(struct kl_core *const core[2], uint32_t slot)
+{
+    return core[0]->part != core[1]->part &&
+           core[0]->model[slot].image_hash == core[1]->model[slot].image_hash;
+}
+
+int core_pair_agrees(struct kl_core *const core[2], uint32_t slot, uint32_t stream)
+{
+    return memcmp(core[0]->h[slot][stream], core[1]->h[slot][stream], sizeof core[0]->h[slot][stream]) == 0;
+}
+
+/* Halves that do not match would agree on a wrong answer. A reset makes their states one. */
+static int halves_match(struct kl_core *const core[2], const struct kl_request *request)
+{
+    return core_pair_fits(core, request->slot) &&
+           (request->op == KL_OP_RESET || core_pair_agrees(core, request->slot, request->stream));
+}
+
+void core_exec_pair(struct kl_core *const core[2], const struct kl_request *request, uint32_t wait_cycles,
+                    struct kl_result *result)
+{
+    core_take(core[0], request);
+    core_take(core[1], request);
+    struct kl_result other;
+    const int go = begin(core[0], request, wait_cycles, result);
+    begin(core[1], request, wait_cycles, &other);
+    if (result->status == KL_OK && other.status == KL_E_EMPTY)
+        *result = other;
+    else if (other.status == KL_OK && result->status == KL_E_EMPTY)
+        other = *result;
+    if (memcmp(result, &other, sizeof other) != 0 ||
+        (result->status == KL_OK && !halves_match(core, request))) {
+        fail(result, KL_E_PEER);
+    } else if (go && result->status == KL_OK) {
+        for (int u = 0; u < 2; u++) {
+            core[u]->run.slot = request->slot;
+            core[u]->run.stream = request->stream;
+            core[u]->run.seq_no = request->seq_no;
+        }
+        const uint32_t slot = request->slot, stream = request->stream;
+        switch (request->op) {
+        case KL_OP_STEP: {
+            const uint32_t status = step_pair(core, request, result);
+            if (status == KL_OK)
+                answer(core[0], core[0]->model[slot].shape.n_class, result);
+            else
+                fail(result, status);
+            break;
+        }
+        case KL_OP_PREPARE:
+            if (!core[0]->prepared[slot][stream])
+                result->kernel_cycles = KL_FRAME + run_pair(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+            core[0]->prepared[slot][stream] = core[1]->prepared[slot][stream] = 1;
+            break;
+        default:
+            stream_reset(core[0], slot, stream);
+            stream_reset(core[1], slot, stream);
+            break;
+        }
+    }
+    end(core[0], request, result);
+    core[1]->cycles = core[0]->cycles;
 }

@@ -1,23 +1,35 @@
-/* The synthesised top: one compute unit. Natively it is a function like any other, with a core of its own;
- * the C simulation backend uses kl_core directly and takes as many as it wants. */
+/* The synthesised top: one compute unit. */
 #ifndef KL_KERNEL_H
 #define KL_KERNEL_H
 
-#include "kl_abi.h"
+#include "front.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum kl_command {
-    KL_COMMAND_EXEC = 0, /* request -> result */
-    KL_COMMAND_LOAD = 1, /* image -> slot; result: status and slot, and image_hash if KL_OK */
+/* A compute unit's memories. */
+struct kl_unit {
+    struct front front;
+    uint32_t reg[KL_N_REG];
+    const uint8_t *image; /* of the load that kl_build.load_begin began; NULL: none */
+    struct kl_core core;
 };
 
-/* image: image_size_bytes bytes, KL_COMMAND_LOAD only. request: KL_COMMAND_EXEC only. An unknown command
- * answers KL_E_OP. Not reentrant: one call at a time, as the hardware runs it. */
-void kl_kernel(uint32_t command, uint32_t slot, const uint8_t *image, uint32_t image_size_bytes,
-               const struct kl_request *request, struct kl_result *result);
+/* One start, kl_kernel's on the memories given: command (enum kl_command) with the arguments that it reads,
+ * as in struct kl_arguments, its records as words (records.h). KL_COMMAND_EXEC: a request of a batch waits
+ * for those before it, and asks for KL_OP_PREPARE by a request of its own, since a batch has no idle moment:
+ * KL_REQUEST_PREPARE does nothing.
+ */
+void kernel_start(struct kl_core *core, struct front *front, uint32_t *reg, uint32_t command, uint32_t slot,
+                  uint32_t image_size_bytes, uint32_t n_request, const uint64_t *image,
+                  const uint32_t *request, uint32_t *result, uint32_t *state);
+
+/* command, slot, image_size_bytes, n_request: as struct kl_arguments. reg: the register block. Not reentrant:
+ * one start at a time, as the hardware runs it. */
+void kl_kernel(uint32_t command, uint32_t slot, uint32_t image_size_bytes, uint32_t n_request,
+               const uint64_t *image, const uint32_t *request, uint32_t *result, uint32_t *state,
+               uint32_t reg[KL_N_REG]);
 
 #ifdef __cplusplus
 }

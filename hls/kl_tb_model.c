@@ -1,7 +1,6 @@
+/* Random models and random inputs. */
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kl_tb.h"
 
@@ -185,95 +184,24 @@ void tb_model_fill(struct tb_model *model, uint64_t *seed)
     fill_head(model, seed);
 }
 
-uint16_t tb_half(double v)
+void tb_random_x(const struct tb_model *model, double *x, uint64_t *seed)
 {
-    if (v == 0)
-        return 0;
-    int exponent;
-    const double fraction = frexp(fabs(v), &exponent); /* in [1/2, 1) */
-    const int biased = exponent + 14;                  /* 1.m * 2^(exponent - 1), bias 15 */
-    const double significand = biased >= 1 ? ldexp(fraction, 11) : ldexp(fabs(v), 24);
-    assert(significand == floor(significand) && biased <= 30);
-    const uint32_t bits =
-        biased >= 1 ? (uint32_t)biased << 10 | ((uint32_t)significand & 0x3ffu) : (uint32_t)significand;
-    return (uint16_t)(v < 0 ? bits | 0x8000u : bits);
-}
-
-/* A cursor that writes little-endian arrays, each padded to 8 bytes with zeros; with no buffer it only
- * counts. */
-struct writer {
-    uint8_t *byte;
-    size_t at;
-};
-
-static void put(struct writer *out, uint64_t value, unsigned n_byte)
-{
-    for (unsigned i = 0; i < n_byte; i++, out->at++) {
-        if (out->byte)
-            out->byte[out->at] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static void pad(struct writer *out)
-{
-    while (out->at % 8 != 0)
-        put(out, 0, 1);
-}
-
-static void write_body(const struct tb_model *model, struct writer *out)
-{
-    for (uint32_t l = 0; l < model->n_layer; l++) {
-        const struct tb_layer *layer = &model->layer[l];
-        const uint32_t n_row = KL_N_GATE * layer->n_hidden;
-        for (uint32_t r = 0; r < n_row; r++)
-            put(out, (uint64_t)layer->x_frac[r], 1);
-        pad(out);
-        for (uint32_t r = 0; r < n_row; r++)
-            put(out, (uint64_t)layer->h_frac[r], 1);
-        pad(out);
-        for (uint32_t r = 0; r < n_row; r++)
-            put(out, (uint64_t)(int64_t)layer->bias[r], 4);
-        pad(out);
-        for (uint32_t r = 0; r < n_row; r++) {
-            for (uint32_t k = 0; k < layer->n_operand; k++)
-                put(out, tb_half(layer->w_x[r][k]), 2);
+    const double x_max = KL_X_ABS_MAX * 0x1p-11;
+    const uint32_t n_row = KL_N_GATE * model->layer[0].n_hidden;
+    const double *row = model->layer[0].w_x[tb_random_below(seed, n_row)];
+    const uint32_t how = tb_random_below(seed, 8);
+    const double direction = how & 1 ? 1 : -1;
+    for (uint32_t k = 0; k < model->n_in; k++) {
+        if (model->kind != TB_TYPICAL && how < 2) {
+            x[k] = row[k] < 0 ? -direction * x_max : direction * x_max;
+            continue;
         }
-        pad(out);
-        for (uint32_t r = 0; r < n_row; r++) {
-            for (uint32_t k = 0; k < layer->n_hidden; k++)
-                put(out, tb_half(layer->w_h[r][k]), 2);
-        }
-        pad(out);
+        const double scale = tb_random_below(seed, 16) ? 2.0 : 16.0;
+        const double v = fmin(fabs(tb_random_real(seed)) * scale, x_max);
+        /* binary16's step at v, at least the grid's, downwards: never above x_max. */
+        int exponent;
+        frexp(v, &exponent);
+        const double step = fmax(ldexp(1.0, exponent - 11), 0x1p-11);
+        x[k] = floor(v / step) * step * (tb_random_below(seed, 2) ? 1 : -1);
     }
-    for (uint32_t k = 0; k < model->n_class; k++)
-        put(out, (uint64_t)(int64_t)model->head_bias[k], 8);
-    for (uint32_t k = 0; k < model->n_class; k++) {
-        for (uint32_t u = 0; u < model->layer[model->n_layer - 1].n_hidden; u++)
-            put(out, tb_half(model->head_w[k][u]), 2);
-    }
-    pad(out);
-}
-
-struct kl_image_header *tb_model_image(const struct tb_model *model)
-{
-    struct kl_image_header header = {.magic = KL_IMAGE_MAGIC,
-                                     .abi_version = KL_ABI_VERSION,
-                                     .n_layer = (uint16_t)model->n_layer,
-                                     .n_in = (uint16_t)model->n_in,
-                                     .n_class = (uint16_t)model->n_class,
-                                     .head_frac = (uint8_t)model->head_frac};
-    for (uint32_t l = 0; l < model->n_layer; l++)
-        header.n_hidden[l] = (uint16_t)model->layer[l].n_hidden;
-    struct writer out = {.at = sizeof header};
-    write_body(model, &out);
-    header.size_bytes = (uint32_t)out.at;
-
-    struct kl_image_header *image = malloc(out.at);
-    if (!image)
-        return NULL;
-    *image = header;
-    out = (struct writer){.byte = (uint8_t *)image, .at = sizeof header};
-    write_body(model, &out);
-    image->image_hash = kl_image_hash(image, image->size_bytes);
-    return image;
 }

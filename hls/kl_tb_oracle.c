@@ -15,40 +15,53 @@ void tb_oracle_init(void)
     }
 }
 
-/* T(u) in Q0.15 steps. */
-static double tanh_steps(double u)
+double tb_oracle_tanh(double x_q20)
 {
-    const double position = (fmin(fmax(u, -8.0), 8.0) + 8.0) * 64.0;
+    const double position = (fmin(fmax(x_q20 * 0x1p-20, -8.0), 8.0) + 8.0) * 64.0;
     const int k = (int)fmin(floor(position), KL_T_SEGMENTS - 1);
     return knot[k] + floor((knot[k + 1] - knot[k]) * (position - k) + 0.5);
 }
 
 /* sigma in Q0.15 steps from half its argument. */
-static double sigma_steps(double half_z)
+static double sigma_steps(double half_z_q20)
 {
-    return floor((tanh_steps(half_z) + 32768.0) / 2.0);
+    return floor((tb_oracle_tanh(half_z_q20) + 32768.0) / 2.0);
 }
 
-/* The binary16 value on the 2^-15 grid nearest to v, ties to even (rint in the default rounding mode). */
-static double round_h(double v)
+/* To the binary16 value on the 2^-15 grid nearest to v, ties to even (rint in the default rounding mode). */
+double tb_oracle_round_h(double v_q30)
 {
+    const double v = v_q30 * 0x1p-30;
     int exponent; /* v = m * 2^exponent, m in [1/2, 1): binary16's step there is 2^(exponent - 11) */
     frexp(v, &exponent);
     const double step = fmax(ldexp(1.0, exponent - 11), 0x1p-15);
     const double h = rint(v / step) * step;
-    return fmin(fmax(h, -(1.0 - 0x1p-11)), 1.0 - 0x1p-11);
+    return fmin(fmax(h, -(1.0 - 0x1p-11)), 1.0 - 0x1p-11) * 0x1p15;
 }
 
-/* Q.20 steps of one row's product: exact blocks of 64, each rounded half-up. */
-static double product_steps(const double *w, const double *v, uint32_t n)
+/* Partial sums side by side are what a compiler can vectorise; the contract's are exact in any order. */
+static double dot(const double *w, const double *v, uint32_t n)
+{
+    enum { N_PARTIAL = 16 };
+    double partial[N_PARTIAL] = {0}, sum = 0;
+    for (; n >= N_PARTIAL; n -= N_PARTIAL, w += N_PARTIAL, v += N_PARTIAL) {
+        for (int i = 0; i < N_PARTIAL; i++)
+            partial[i] += w[i] * v[i];
+    }
+    for (uint32_t k = 0; k < n; k++)
+        sum += w[k] * v[k];
+    for (int width = N_PARTIAL / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++)
+            partial[i] += partial[i + width];
+    }
+    return sum + partial[0];
+}
+
+double tb_oracle_product(const double *w, const double *v, uint32_t n)
 {
     double sum = 0;
-    for (uint32_t from = 0; from < n; from += 64) {
-        double block = 0;
-        for (uint32_t k = from; k < n && k < from + 64; k++)
-            block += w[k] * v[k];
-        sum += floor(block * 0x1p20 + 0.5);
-    }
+    for (uint32_t from = 0; from < n; from += 64)
+        sum += floor(dot(w + from, v + from, n - from < 64 ? n - from : 64) * 0x1p20 + 0.5);
     return sum;
 }
 
@@ -74,18 +87,17 @@ void tb_oracle_step(const struct tb_model *model, struct tb_state *state, const 
         const struct tb_layer *layer = &model->layer[l];
         double next[KL_N_HIDDEN_MAX]; /* h must stay as it was until every row has seen it */
         for (uint32_t u = 0; u < layer->n_hidden; u++) {
-            double z[KL_N_GATE];
+            double *z = &answer->z[l][KL_N_GATE * u];
             for (uint32_t gate = 0; gate < KL_N_GATE; gate++) {
                 const uint32_t r = KL_N_GATE * u + gate;
-                z[gate] = (layer->bias[r] + product_steps(layer->w_x[r], operands, layer->n_operand) +
-                           product_steps(layer->w_h[r], state->h[l], layer->n_hidden)) *
-                          0x1p-20;
+                z[gate] = layer->bias[r] + tb_oracle_product(layer->w_x[r], operands, layer->n_operand) +
+                          tb_oracle_product(layer->w_h[r], state->h[l], layer->n_hidden);
             }
             const double i = sigma_steps(z[0]), f = sigma_steps(z[1]);
-            const double g = tanh_steps(z[2]), o = sigma_steps(z[3]);
+            const double g = tb_oracle_tanh(z[2]), o = sigma_steps(z[3]);
             const double c = floor((f * state->c[l][u] + i * g * 8.0) / 32768.0 + 0.5);
             state->c[l][u] = fmin(fmax(c, -0x1p26), 0x1p26);
-            next[u] = round_h(o * tanh_steps(state->c[l][u] * 0x1p-18) * 0x1p-30);
+            next[u] = tb_oracle_round_h(o * tb_oracle_tanh(state->c[l][u] * 4.0)) * 0x1p-15;
         }
         for (uint32_t u = 0; u < layer->n_hidden; u++)
             state->h[l][u] = next[u];
@@ -110,11 +122,8 @@ void tb_true_step(const struct tb_model *model, struct tb_state *state, const do
             double z[KL_N_GATE];
             for (uint32_t gate = 0; gate < KL_N_GATE; gate++) {
                 const uint32_t r = KL_N_GATE * u + gate;
-                z[gate] = layer->bias[r] * 0x1p-20;
-                for (uint32_t k = 0; k < layer->n_operand; k++)
-                    z[gate] += layer->w_x[r][k] * operands[k];
-                for (uint32_t k = 0; k < layer->n_hidden; k++)
-                    z[gate] += layer->w_h[r][k] * state->h[l][k];
+                z[gate] = layer->bias[r] * 0x1p-20 + dot(layer->w_x[r], operands, layer->n_operand) +
+                          dot(layer->w_h[r], state->h[l], layer->n_hidden);
             }
             /* Rows i, f and o are stored at half scale. */
             state->c[l][u] = sigma(2 * z[1]) * state->c[l][u] + sigma(2 * z[0]) * tanh(z[2]);

@@ -24,6 +24,7 @@ struct stream {
 struct appliance {
     struct appliance_config cfg;
     int replay;
+    int prepares_by_flag;        /* the backend prepares by itself after a step: KL_REQUEST_PREPARE */
     uint8_t arrival_clock;       /* enum audit_arrival of every frame */
     uint64_t now_ns;             /* replay: when the one server is free */
     uint64_t threshold, timeout; /* in the run's clock: TSC cycles, or ns */
@@ -98,6 +99,7 @@ static uint32_t call_accel(struct appliance *a, enum kl_op op, uint32_t stream, 
 {
     struct accel *accel = a->cfg.accel;
     a->request.op = (uint16_t)op;
+    a->request.flags = op == KL_OP_STEP && a->prepares_by_flag ? KL_REQUEST_PREPARE : 0;
     a->request.stream = stream;
     a->request.seq_no = ++a->request_seq;
     a->request.budget_cycles = budget_cycles;
@@ -123,7 +125,8 @@ static int plausible(const struct appliance *a)
     const struct kl_result *r = &a->result;
     return r->abi_version == KL_ABI_VERSION && r->image_hash == a->cfg.model->image->image_hash &&
            r->n_class == a->cfg.model->image->n_class && r->n_class <= KL_N_CLASS_MAX &&
-           r->cls < r->n_class && r->logit_frac < 64;
+           r->cls < r->n_class && r->logit_frac < 64 && !(r->flags & ~KL_RESULT_LATE) &&
+           (!r->flags || a->request.budget_cycles);
 }
 
 /* A step's answer; status as call_accel's. */
@@ -222,12 +225,19 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
         return device_error(a, tick, status);
     spend(a, a->cfg.config->replay.io_ns + kernel_ns(a, a->result.kernel_cycles));
     r->completed = now(a);
-    r->flags |= AUDIT_FLAG_INFERRED | (a->result.flags & KL_RESULT_LATE ? AUDIT_FLAG_KERNEL_LATE : 0);
+    r->kernel_cycles = a->result.kernel_cycles;
+    r->prepare_cycles = a->result.prepare_cycles;
+    if (a->result.flags & KL_RESULT_LATE) {
+        /* The kernel has seen that it cannot make the line and has not begun: as if the tick had not been
+         * submitted, the stream's state knows nothing of it. An inference takes longer than what was left. */
+        r->flags |= AUDIT_FLAG_KERNEL_LATE;
+        a->expected = killline_expect(a->expected, a->threshold - age + 1);
+        return VERDICT_EXPECTED_LATE;
+    }
+    r->flags |= AUDIT_FLAG_INFERRED;
     r->cls = a->result.cls;
     r->logit_frac = a->result.logit_frac;
     memcpy(r->logits, a->result.logits, sizeof(r->logits));
-    r->kernel_cycles = a->result.kernel_cycles;
-    r->prepare_cycles = a->result.prepare_cycles;
     if (++stream->ticks <= a->cfg.model->warmup_ticks)
         return VERDICT_WARMING_UP;
 
@@ -300,8 +310,9 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
     if (verdict == VERDICT_PUBLISHED)
         histogram_record(&a->stats.published_age_ns, (uint64_t)((double)r->age_cycles * a->to_ns + 0.5));
     commit(a, &record);
-    /* The recurrent half of the stream's next step, off the critical path. */
-    if (r->flags & AUDIT_FLAG_INFERRED) {
+    /* The recurrent half of the stream's next step, off the critical path. Also where the kernel was late: a
+     * stream that comes anew and is never prepared could be late for ever. */
+    if (r->flags & AUDIT_FLAG_KERNEL_LATE || (r->flags & AUDIT_FLAG_INFERRED && !a->prepares_by_flag)) {
         uint32_t status = call_accel(a, KL_OP_PREPARE, tick->stream, 0);
         if (status == KL_OK)
             spend(a, kernel_ns(a, a->result.kernel_cycles));
@@ -380,6 +391,8 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     const struct config *c = cfg->config;
     a->cfg = *cfg;
     a->replay = c->clock == CONFIG_CLOCK_REPLAY;
+    /* The replay clock has to know when a prepare is done: there it is an operation of its own. */
+    a->prepares_by_flag = !a->replay && c->accel == CONFIG_ACCEL_CPU && c->cpu.prepare_thread;
     a->arrival_clock = a->replay               ? AUDIT_ARRIVAL_CAPTURE
                        : cfg->arrival_is_bound ? AUDIT_ARRIVAL_BOUND
                                                : AUDIT_ARRIVAL_TSC;

@@ -65,7 +65,7 @@ enum audit_arrival {
 
 enum audit_flag {
     AUDIT_FLAG_AGE_CLAMPED = 1,   /* the arrival stamp lay in the future */
-    AUDIT_FLAG_KERNEL_LATE = 2,   /* the kernel reports that it was over budget */
+    AUDIT_FLAG_KERNEL_LATE = 2,   /* the kernel did not begin: it would have been over budget */
     AUDIT_FLAG_INFERRED = 4,      /* the accelerator ran: cls, logits, kernel_cycles are valid */
     AUDIT_FLAG_EGRESS_FAILED = 8, /* fresh, but the send port took nothing: verdict device-error */
 };

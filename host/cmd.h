@@ -6,6 +6,7 @@
  * stderr: what, where, what to do), 2 wrong usage. */
 int cmd_run(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
+int cmd_csim(int argc, char **argv);
 int cmd_decode(int argc, char **argv);
 int cmd_book(int argc, char **argv);
 int cmd_features(int argc, char **argv);

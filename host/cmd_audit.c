@@ -349,9 +349,13 @@ static void event_json(const struct audit_record *r)
     printf("{\"record_no\":%" PRIu64 ",\"kind\":\"event\",\"event\":\"%s\",", e->record_no,
            audit_event_name(e->code));
     json_symbol(e->symbol);
-    printf(",\"locate\":%u,\"at\":%" PRIu64 ",\"feed_ts_ns\":%" PRIu64 ",\"value\":[%" PRIu64 ",%" PRIu64
-           ",%" PRIu64 ",%" PRIu64 "],",
-           e->locate, e->at, e->feed_ts_ns, e->value[0], e->value[1], e->value[2], e->value[3]);
+    printf(",\"locate\":%u,\"at\":%" PRIu64 ",\"feed_ts_ns\":%" PRIu64 ",", e->locate, e->at, e->feed_ts_ns);
+    /* A hash uses all 64 bits, which few JSON readers take as a number. */
+    if (e->code == AUDIT_EVENT_MODEL_LOAD)
+        printf("\"slot\":%" PRIu64 ",\"image_hash\":\"%016" PRIx64 "\",", e->value[0], e->value[1]);
+    else
+        printf("\"value\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],", e->value[0], e->value[1],
+               e->value[2], e->value[3]);
     json_string("text", e->text, sizeof(e->text));
     putchar(',');
     json_hex("chain", r->chain, AUDIT_CHAIN_BYTES);

@@ -2,13 +2,16 @@
 #include <string.h>
 
 #include "bench_feed.h"
+#include "bench_lstm.h"
 #include "cmd.h"
 
-static const char usage_text[] = "usage: killline bench feed [OPTIONS]\n"
-                                 "\n"
-                                 "  feed   decode and order books, per message, against a bare frame walk\n"
-                                 "\n"
-                                 "killline bench feed --help says more.\n";
+static const char usage_text[] =
+    "usage: killline bench feed|lstm [OPTIONS]\n"
+    "\n"
+    "  feed   decode and order books, per message, against a bare frame walk\n"
+    "  lstm   the cpu backend, per step, against FP32 LSTMs in plain C and Eigen\n"
+    "\n"
+    "killline bench feed --help and killline bench lstm --help say more.\n";
 
 int cmd_bench(int argc, char **argv)
 {
@@ -18,6 +21,8 @@ int cmd_bench(int argc, char **argv)
     }
     if (argc >= 2 && !strcmp(argv[1], "feed"))
         return bench_feed(argc - 1, argv + 1);
+    if (argc >= 2 && !strcmp(argv[1], "lstm"))
+        return bench_lstm(argc - 1, argv + 1);
     if (argc >= 2)
         cmd_error("bench: there is no '%s' to measure; killline bench --help lists what there is", argv[1]);
     else

@@ -1,6 +1,7 @@
 /* killline model: from a trained network to a package, what is in a package, and does it decide the same. */
 #include "cmd.h"
 
+#include <assert.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel.h"
 #include "features.h"
 #include "model.h"
 #include "model_check.h"
@@ -22,7 +24,7 @@ static void usage(FILE *out)
 {
     fprintf(
         out,
-        "usage: killline model pack MODEL.onnx --norm NORM.json --out X.klm\n"
+        "usage: killline model pack MODEL.onnx --norm NORM.json --out X.klm [--weights fp16|int8]\n"
         "       killline model info X.klm [--json]\n"
         "       killline model check X.klm --onnx MODEL.onnx --data DIR [--split A:B] [--max-flips PERCENT] "
         "[--json]\n"
@@ -41,7 +43,16 @@ static void usage(FILE *out)
         "         horizon_events   ticks that the label looks ahead\n"
         "         warmup_ticks     ticks of a stream before its first prediction counts\n"
         "         provenance       object: data, seed, accuracy; copied into the package\n"
-        "info   Shape, labels, normalisation, provenance, hashes, and the kernel's modelled cycles.\n"
+        "  --weights W       fp16 (default), or int8: W_h, and W_x above the first layer, in 8 bits, a grid "
+        "per "
+        "row.\n"
+        "                    Faster on a CPU where FP16 weights leave its cache; model check must say "
+        "whether "
+        "the\n"
+        "                    decisions bear it\n"
+        "info   Shape, weights, labels, normalisation, provenance, hashes, and the modelled cycles of the "
+        "smallest\n"
+        "       build of the kernel that takes it.\n"
         "check  Runs the package in C simulation and the original network (FP32 weights) over the ticks of "
         "DIR\n"
         "       (features.npy, labels.npy, stream.npy of killline features), each stream with its own "
@@ -133,7 +144,8 @@ static json_t *describe_network(const struct kl_image_header *image)
                      image->n_class, "parameters", (json_int_t)n_weight);
 }
 
-static int pack_with(const char *onnx_path, const char *norm_path, const char *out_path, const json_t *norm)
+static int pack_with(const char *onnx_path, const char *norm_path, const char *out_path, int int8,
+                     const json_t *norm)
 {
     struct model model = {0};
     struct model_weights weights;
@@ -152,7 +164,7 @@ static int pack_with(const char *onnx_path, const char *norm_path, const char *o
     if (model_onnx_load(onnx_path, &weights, error))
         return cmd_error("%s", error);
     int status = norm_classes(norm, norm_path, weights.n_class, &model);
-    if (!status && model_quantise(&weights, &image, error))
+    if (!status && (int8 ? model_quantise_int8 : model_quantise)(&weights, &image, error))
         status = cmd_error("%s: %s", onnx_path, error);
     model_weights_free(&weights);
     if (status)
@@ -175,7 +187,7 @@ static int pack_with(const char *onnx_path, const char *norm_path, const char *o
     return status;
 }
 
-static int pack(const char *onnx_path, const char *norm_path, const char *out_path)
+static int pack(const char *onnx_path, const char *norm_path, const char *out_path, int int8)
 {
     json_error_t reason;
     if (!norm_path || !out_path) {
@@ -186,32 +198,42 @@ static int pack(const char *onnx_path, const char *norm_path, const char *out_pa
     if (!norm)
         return reason.line > 0 ? cmd_error("%s, line %d: %s", norm_path, reason.line, reason.text)
                                : cmd_error("%s", reason.text); /* it names the file itself */
-    int status = pack_with(onnx_path, norm_path, out_path, norm);
+    int status = pack_with(onnx_path, norm_path, out_path, int8, norm);
     json_decref(norm);
     return status;
 }
 
 /* ---- info ---- */
 
+static const char *weights_name(const struct kl_image_header *image, uint32_t layer, enum model_matrix matrix)
+{
+    return model_matrix_is_int8(image, layer, matrix) ? "int8" : "fp16";
+}
+
 static json_t *info_json(const struct model *model)
 {
     const struct kl_image_header *image = model->image;
-    json_t *classes = json_array(), *features = json_array();
+    const struct kl_build *build = accel_build_for(image);
+    assert(build); /* the largest takes every shape that an image can have */
+    json_t *classes = json_array(), *features = json_array(), *weights = json_array();
     char hash[17];
     for (uint32_t c = 0; c < image->n_class; c++)
         json_array_append_new(classes, json_string(model->class_name[c]));
     for (uint32_t i = 0; i < model->n_feature; i++)
         json_array_append_new(features, json_pack("{s:f, s:f}", "mean", (double)model->feature[i].mean,
                                                   "scale", (double)model->feature[i].scale));
+    for (uint32_t l = 0; l < image->n_layer; l++)
+        json_array_append_new(weights, json_pack("{s:s, s:s}", "w_x", weights_name(image, l, MODEL_W_X),
+                                                 "w_h", weights_name(image, l, MODEL_W_H)));
     snprintf(hash, sizeof(hash), "%016" PRIx64, image->image_hash);
-    return json_pack("{s:o, s:i, s:i, s:i, s:o, s:o, s:i, s:s, s:o, s:{s:i, s:i, s:i}, s:o}", "network",
-                     describe_network(image), "feature_schema", model->feature_schema, "horizon_events",
-                     model->horizon_events, "warmup_ticks", model->warmup_ticks, "classes", classes,
-                     "normalisation", features, "image_bytes", image->size_bytes, "image_hash", hash,
-                     "sha256", hex(model->sha256, sizeof(model->sha256)), "modelled_cycles", "step",
-                     kl_schedule_step_cycles(image, 0), "step_prepared", kl_schedule_step_cycles(image, 1),
-                     "prepare", kl_schedule_prepare_cycles(image), "manifest",
-                     json_loads(model->manifest, 0, NULL));
+    return json_pack(
+        "{s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:i, s:s, s:o, s:s, s:{s:i, s:i, s:i}, s:o}", "network",
+        describe_network(image), "weights", weights, "feature_schema", model->feature_schema,
+        "horizon_events", model->horizon_events, "warmup_ticks", model->warmup_ticks, "classes", classes,
+        "normalisation", features, "image_bytes", image->size_bytes, "image_hash", hash, "sha256",
+        hex(model->sha256, sizeof(model->sha256)), "build", build->name, "modelled_cycles", "step",
+        build->step_cycles(image, 1, 0), "step_prepared", build->step_cycles(image, 1, 1), "prepare",
+        build->prepare_cycles(image, 1), "manifest", json_loads(model->manifest, 0, NULL));
 }
 
 static int info_text(const char *path, json_t *info)
@@ -225,8 +247,12 @@ static int info_text(const char *path, json_t *info)
            (long long)json_integer_value(json_object_get(network, "inputs")));
     json_array_foreach(json_object_get(network, "hidden"), i, item)
         printf(", LSTM %lld", (long long)json_integer_value(item));
-    printf(", %lld parameters\n  classes       ",
+    printf(", %lld parameters\n  weights       ",
            (long long)json_integer_value(json_object_get(network, "parameters")));
+    json_array_foreach(json_object_get(info, "weights"), i, item) printf(
+        "%s layer %zu W_x %s, W_h %s", i ? ";" : "", i, json_string_value(json_object_get(item, "w_x")),
+        json_string_value(json_object_get(item, "w_h")));
+    printf("\n  classes       ");
     json_array_foreach(json_object_get(info, "classes"), i, item) printf(" %s", json_string_value(item));
     printf("\n  label          %lld ticks ahead, after %lld ticks of warm-up\n",
            (long long)json_integer_value(json_object_get(info, "horizon_events")),
@@ -235,10 +261,11 @@ static int info_text(const char *path, json_t *info)
     printf("  kernel image   %lld bytes, hash %s\n",
            (long long)json_integer_value(json_object_get(info, "image_bytes")),
            json_string_value(json_object_get(info, "image_hash")));
-    printf("  cycles         step %lld, prepared step %lld, prepare %lld (modelled)\n",
+    printf("  cycles         step %lld, prepared step %lld, prepare %lld (modelled, build %s)\n",
            (long long)json_integer_value(json_object_get(cycles, "step")),
            (long long)json_integer_value(json_object_get(cycles, "step_prepared")),
-           (long long)json_integer_value(json_object_get(cycles, "prepare")));
+           (long long)json_integer_value(json_object_get(cycles, "prepare")),
+           json_string_value(json_object_get(info, "build")));
     printf("  SHA-256        %s\n", json_string_value(json_object_get(info, "sha256")));
     json_object_foreach(provenance, key, item)
     {
@@ -423,13 +450,15 @@ static int parse_split(const char *text, double *from, double *to)
 
 int cmd_model(int argc, char **argv)
 {
-    enum { NORM = 1, OUT, ONNX, DATA, SPLIT, MAX_FLIPS, JSON, HELP };
-    static const struct option table[] = {
-        {"norm", 1, 0, NORM}, {"out", 1, 0, OUT},     {"onnx", 1, 0, ONNX},
-        {"data", 1, 0, DATA}, {"split", 1, 0, SPLIT}, {"max-flips", 1, 0, MAX_FLIPS},
-        {"json", 0, 0, JSON}, {"help", 0, 0, HELP},   {0, 0, 0, 0}};
+    enum { NORM = 1, OUT, WEIGHTS, ONNX, DATA, SPLIT, MAX_FLIPS, JSON, HELP };
+    static const struct option table[] = {{"norm", 1, 0, NORM},           {"out", 1, 0, OUT},
+                                          {"weights", 1, 0, WEIGHTS},     {"onnx", 1, 0, ONNX},
+                                          {"data", 1, 0, DATA},           {"split", 1, 0, SPLIT},
+                                          {"max-flips", 1, 0, MAX_FLIPS}, {"json", 0, 0, JSON},
+                                          {"help", 0, 0, HELP},           {0, 0, 0, 0}};
     struct check_options options = {.to = 1, .flips_percent_max = FLIPS_PERCENT_MAX};
     const char *norm = NULL, *out = NULL;
+    int int8 = 0;
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
         char *end;
@@ -439,6 +468,13 @@ int cmd_model(int argc, char **argv)
             break;
         case OUT:
             out = optarg;
+            break;
+        case WEIGHTS:
+            int8 = !strcmp(optarg, "int8");
+            if (!int8 && strcmp(optarg, "fp16")) {
+                cmd_error("--weights %s: fp16 or int8", optarg);
+                return WRONG_USAGE;
+            }
             break;
         case ONNX:
             options.onnx = optarg;
@@ -475,7 +511,7 @@ int cmd_model(int argc, char **argv)
                *path = optind + 1 < argc ? argv[optind + 1] : NULL;
     if (path && optind + 2 == argc) {
         if (!strcmp(action, "pack"))
-            return pack(path, norm, out);
+            return pack(path, norm, out, int8);
         if (!strcmp(action, "info"))
             return info(path, options.json);
         if (!strcmp(action, "check"))

@@ -34,7 +34,7 @@ static const char help[] =
     "                   exactly reproducible. real: the TSC, as in production\n"
     "  --pace X         real clock: play the capture at X times its own speed (default: as fast as it is "
     "taken)\n"
-    "  --accel B        csim: the kernel's C source, in-process (default)\n"
+    "  --accel B        csim: the kernel's C source, in-process (default). cpu: the same answers, faster\n"
     "  --model F        model package (default: the shipped models/primary.klm)\n"
     "  --symbols A,B    symbols to predict (default: all, as they come, up to 256)\n"
     "  --config F       configuration, YAML; every key with its default: host/killline.yaml\n"
@@ -70,6 +70,7 @@ struct run {
     uint64_t n_frame, clock_steps;
     char torn[CAPTURE_ERROR_CHARS]; /* "": the capture is whole */
     struct clock_calibration clock;
+    const struct kl_build *build;
     struct accel *accel;
     struct port *rx, *tx;
     struct feeder *feeder;
@@ -210,6 +211,54 @@ static int load_stamps(struct run *run)
     return 0;
 }
 
+/* The build that is named, or the smallest that takes the model. */
+static const struct kl_build *choose_build(const struct config *c, const struct kl_image_header *image)
+{
+    int is_auto = c->accel_build == CONFIG_BUILD_AUTO;
+    int b = is_auto ? CONFIG_BUILD_SMALL : c->accel_build, last = is_auto ? CONFIG_BUILD_LARGE : b;
+    const struct kl_build *build = accel_build_named(config_build_name(b));
+    while (b < last && build->check_shape(image, c->accel_units) != KL_OK)
+        build = accel_build_named(config_build_name(++b));
+    return build;
+}
+
+static int open_accel(struct run *run)
+{
+    const struct config *c = run->config;
+    const struct accel_cpu_options cpu = {.variant = (enum accel_cpu_variant)c->cpu.variant,
+                                          .build = run->build,
+                                          .prepare_thread = c->cpu.prepare_thread};
+    if (c->accel == CONFIG_ACCEL_CSIM)
+        run->accel = accel_csim_open(run->build, c->accel_units);
+    else if (accel_cpu_has(cpu.variant))
+        run->accel = accel_cpu_open(&cpu);
+    else
+        return cmd_error(
+            "cpu.variant=%s: this machine has not got these instructions; cpu.variant=auto takes "
+            "the best that it has",
+            accel_cpu_variant_name(cpu.variant));
+    return run->accel ? 0 : cmd_error("out of memory for the accelerator backend");
+}
+
+static int load_model(struct run *run, const char *path)
+{
+    const struct kl_image_header *image = run->model.image;
+    uint32_t status = accel_load(run->accel, 0, image, image->size_bytes), largest = 0;
+    if (status == KL_OK)
+        return 0;
+    if (status != KL_E_SHAPE)
+        return cmd_error("%s: the accelerator refuses the model's image: kernel status %u", path, status);
+    struct kl_info limits;
+    run->accel->ops->info(run->accel, &limits);
+    for (uint32_t l = 0; l < image->n_layer; l++)
+        largest = image->n_hidden[l] > largest ? image->n_hidden[l] : largest;
+    return cmd_error(
+        "%s: %u layers of up to %u hidden units, %u inputs: beyond the kernel's build %s (%u layers "
+        "of %u, %u inputs): choose a larger one, or accel_build=auto",
+        path, image->n_layer, largest, image->n_in, run->build->name, limits.n_layer_max, limits.n_hidden_max,
+        limits.n_in_max);
+}
+
 static int open_model(struct run *run)
 {
     char error[MODEL_ERROR_CHARS];
@@ -223,13 +272,8 @@ static int open_model(struct run *run)
             "%s: trained on feature schema %u with %u features, this build computes schema %d with %d: "
             "train it again (models/README.md)",
             path, run->model.feature_schema, run->model.n_feature, FEATURES_SCHEMA, FEATURES_N);
-    run->accel = accel_csim_open();
-    if (!run->accel)
-        return cmd_error("out of memory for the accelerator's C simulation");
-    uint32_t status = run->accel->ops->load(run->accel, 0, run->model.image, run->model.image->size_bytes);
-    if (status != KL_OK)
-        return cmd_error("%s: the accelerator refuses the model's image: kernel status %u", path, status);
-    return 0;
+    run->build = choose_build(run->config, run->model.image);
+    return open_accel(run) || load_model(run, path);
 }
 
 /* The folder and those above it. *existed: it was there before. */
@@ -436,6 +480,7 @@ static int finish(struct run *run, double wall_s)
                                   .model = &run->model,
                                   .appliance = run->appliance,
                                   .accel_name = run->accel->ops->name,
+                                  .build_name = run->build->name,
                                   .feed_name = base_name(run->opt.capture),
                                   .audit_path = run->audit_path,
                                   .report_path = run->report_path,

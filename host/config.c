@@ -9,6 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "accel.h"
 #include "audit.h"
 #include "intake.h"
 #include "market.h"
@@ -21,7 +22,16 @@ enum { TEXT_BYTES_MAX = 1 << 20, DEPTH_MAX = 16 };
 
 static const cyaml_strval_t trigger_names[] = {
     {"bbo", INTAKE_ON_BBO}, {"trade", INTAKE_ON_TRADE}, {"book", INTAKE_ON_BOOK}};
-static const cyaml_strval_t accel_names[] = {{"csim", CONFIG_ACCEL_CSIM}};
+static const cyaml_strval_t accel_names[] = {{"csim", CONFIG_ACCEL_CSIM}, {"cpu", CONFIG_ACCEL_CPU}};
+static const cyaml_strval_t build_names[] = {{"auto", CONFIG_BUILD_AUTO},
+                                             {"small", CONFIG_BUILD_SMALL},
+                                             {"fast", CONFIG_BUILD_FAST},
+                                             {"large", CONFIG_BUILD_LARGE}};
+static const cyaml_strval_t variant_names[] = {{"auto", ACCEL_CPU_AUTO},
+                                               {"avx512vnni", ACCEL_CPU_AVX512VNNI},
+                                               {"avx512bw", ACCEL_CPU_AVX512BW},
+                                               {"avx2", ACCEL_CPU_AVX2},
+                                               {"portable", ACCEL_CPU_PORTABLE}};
 static const cyaml_strval_t clock_names[] = {{"real", CONFIG_CLOCK_REAL}, {"replay", CONFIG_CLOCK_REPLAY}};
 static const cyaml_strval_t join_names[] = {{"strict", MARKET_JOIN_STRICT}, {"settled", MARKET_JOIN_SETTLED}};
 static const cyaml_strval_t full_names[] = {{"drop", AUDIT_FULL_DROP}, {"wait", AUDIT_FULL_WAIT}};
@@ -44,6 +54,11 @@ static const cyaml_schema_field_t feed_fields[] = {
     CYAML_FIELD_MAPPING("b", OPTIONAL, struct config_feed, b, group_fields),
     CYAML_FIELD_UINT("gap_wait_us", OPTIONAL, struct config_feed, gap_wait_us),
     CYAML_FIELD_BOOL("verify_checksum", OPTIONAL, struct config_feed, verify_checksum),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t cpu_fields[] = {
+    ENUM("variant", struct config_cpu, variant, variant_names),
+    CYAML_FIELD_BOOL("prepare_thread", OPTIONAL, struct config_cpu, prepare_thread),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t join_fields[] = {
@@ -89,6 +104,9 @@ static const cyaml_schema_field_t fields[] = {
     ENUM("trigger", struct config, trigger, trigger_names),
     STRING("model", struct config, model),
     ENUM("accel", struct config, accel, accel_names),
+    ENUM("accel_build", struct config, accel_build, build_names),
+    CYAML_FIELD_UINT("accel_units", OPTIONAL, struct config, accel_units),
+    SECTION(cpu),
     ENUM("clock", struct config, clock, clock_names),
     SECTION(feed),
     SECTION(join),
@@ -360,6 +378,14 @@ static char *merge_text(const char *base, size_t base_size, const struct config_
 
 /* ---- values ---- */
 
+const char *config_build_name(int build)
+{
+    for (size_t i = 0; i < CYAML_ARRAY_LEN(build_names); i++)
+        if (build_names[i].val == build)
+            return build_names[i].str;
+    return NULL;
+}
+
 int config_parse_ip(const char *text, uint32_t *ip)
 {
     struct in_addr address;
@@ -392,6 +418,7 @@ static int check(const struct config *c, char *error)
         const char *key;
         uint32_t value, min, max;
     } ranges[] = {
+        {"accel_units", c->accel_units, 1, 2},
         {"killline.threshold_us", c->killline.threshold_us, 1, CONFIG_THRESHOLD_US_MAX},
         {"killline.device_timeout_us", c->killline.device_timeout_us, 1, 1000000},
         {"feed.gap_wait_us", c->feed.gap_wait_us, 0, 10000000},
@@ -413,6 +440,12 @@ static int check(const struct config *c, char *error)
                      ranges[i].min, ranges[i].max);
             return -1;
         }
+    if (c->accel == CONFIG_ACCEL_CPU && c->accel_units != 1) {
+        snprintf(error, CONFIG_ERROR_CHARS,
+                 "accel_units: %u are csim's; the cpu backend is one unit: accel_units=1, or accel=csim",
+                 c->accel_units);
+        return -1;
+    }
     if (c->audit.ring_records & (c->audit.ring_records - 1)) {
         snprintf(error, CONFIG_ERROR_CHARS, "audit.ring_records: %u is not a power of two",
                  c->audit.ring_records);

@@ -12,7 +12,8 @@
 enum { CONFIG_ERROR_CHARS = 512, CONFIG_SHA256_BYTES = 32, CONFIG_THRESHOLD_US_MAX = 999 };
 
 enum config_clock { CONFIG_CLOCK_REAL = 0, CONFIG_CLOCK_REPLAY = 1 };
-enum config_accel { CONFIG_ACCEL_CSIM = 0 };
+enum config_accel { CONFIG_ACCEL_CSIM = 0, CONFIG_ACCEL_CPU = 1 };
+enum config_build { CONFIG_BUILD_AUTO = 0, CONFIG_BUILD_SMALL, CONFIG_BUILD_FAST, CONFIG_BUILD_LARGE };
 
 struct config_group {
     char *group; /* dotted quad, or "" */
@@ -24,8 +25,14 @@ struct config {
     unsigned symbols_count;
     int trigger; /* enum intake_trigger */
     char *model;
-    int accel; /* enum config_accel */
+    int accel;       /* enum config_accel */
+    int accel_build; /* enum config_build */
+    uint32_t accel_units;
     int clock; /* enum config_clock */
+    struct config_cpu {
+        int variant; /* enum accel_cpu_variant */
+        bool prepare_thread;
+    } cpu;
     struct config_feed {
         struct config_group a, b;
         uint32_t gap_wait_us;
@@ -70,6 +77,9 @@ void config_free(struct config *config);
 
 /* "a.b=value" as a YAML layer "{a: {b: value}}" in a malloc'd string; NULL: not of this form. */
 char *config_set_text(const char *assignment);
+
+/* "auto", "small" ...: enum config_build. */
+const char *config_build_name(int build);
 
 /* Dotted quad to host order; 0 for "". Returns 0, or -1. */
 int config_parse_ip(const char *text, uint32_t *ip);

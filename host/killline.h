@@ -10,7 +10,8 @@
 
 enum verdict {
     VERDICT_PUBLISHED = 0,
-    VERDICT_EXPECTED_LATE = 1,   /* before submit: age + expected inference > threshold */
+    VERDICT_EXPECTED_LATE = 1,   /* before submit: age + expected inference > threshold; or the kernel, asked
+                                    with what is left as its   budget, did not begin (AUDIT_FLAG_KERNEL_LATE) */
     VERDICT_STALE = 2,           /* before publish: age > threshold */
     VERDICT_SUPERSEDED = 3,      /* a newer tick of the same symbol was already waiting; not given yet: the
                                     poll loop works ticks off in their order */

@@ -11,6 +11,7 @@ static const struct {
 } commands[] = {
     {"run", cmd_run, "run the appliance on a capture; summary, audit log, report"},
     {"synth", cmd_synth, "write a synthetic market day (ITCH 5.0 in MoldUDP64, lines A and B)"},
+    {"csim", cmd_csim, "check the accelerator kernel in C simulation; cycles, resources, golden vectors"},
     {"decode", cmd_decode, "print every message of a capture"},
     {"book", cmd_book, "print a symbol's order book after each of its messages"},
     {"features", cmd_features, "write features and labels for training (.npy)"},

@@ -19,7 +19,7 @@ enum {
     MODEL_VERSION = 1,
     MODEL_MAGIC = 0x464d4c4b, /* "KLMF" */
     MODEL_CLASS_NAME_CHARS = 16,
-    MODEL_FILE_BYTES_MAX = 16 << 20,    /* the largest image of these limits has 2.8 MB */
+    MODEL_FILE_BYTES_MAX = 16 << 20,    /* the largest image of these limits has 3.2 MB */
     MODEL_MANIFEST_BYTES_MAX = 1 << 20, /* without the zeros behind it */
 };
 
@@ -97,6 +97,16 @@ void model_weights_free(struct model_weights *weights);
  * frees it. */
 int model_quantise(const struct model_weights *weights, struct kl_image_header **image,
                    char error[MODEL_ERROR_CHARS]);
+/* The same, in the INT8 form: |w_int| <= 127 for every weight that multiplies a hidden state (W_h, and W_x
+ * above layer 0); layer 0's W_x stays at 16 bits. Every backend takes such an image, as any other; some are
+ * faster with it. Refuses, with its name, a row that 8 bits cannot hold on the coarsest grid. */
+int model_quantise_int8(const struct model_weights *weights, struct kl_image_header **image,
+                        char error[MODEL_ERROR_CHARS]);
+
+enum model_matrix { MODEL_W_X, MODEL_W_H };
+/* Whether every weight of a layer's matrix is at most 127 steps of its row's grid. image: one that
+ * model_image_check takes. */
+int model_matrix_is_int8(const struct kl_image_header *image, uint32_t layer, enum model_matrix matrix);
 
 /* Checks an image of size_bytes bytes, 8-byte aligned, as if it came from an enemy: header, shape, size,
  * hash, padding, grids, and for every row the proofs that no accumulator of the kernel can overflow for any

@@ -1,5 +1,6 @@
 #include "model_check.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,20 +22,30 @@ struct check {
     uint32_t seq_no;
 };
 
+static int is_same(const struct kl_image_header *a, const struct kl_image_header *b)
+{
+    return a->size_bytes == b->size_bytes && a->image_hash == b->image_hash;
+}
+
 /* The reference must be the network that the image was made from, or every figure would be about something
  * else. */
 static int weights_are_the_images(const struct model *model, const struct model_weights *weights, char *error)
 {
     struct kl_image_header *image;
+    char unused[MODEL_ERROR_CHARS]; /* what 8 bits cannot hold was not packed so */
     if (model_quantise(weights, &image, error))
         return -1;
-    int same = image->size_bytes == model->image->size_bytes && image->image_hash == model->image->image_hash;
+    int same = is_same(image, model->image);
     free(image);
+    if (!same && !model_quantise_int8(weights, &image, unused)) {
+        same = is_same(image, model->image);
+        free(image);
+    }
     return same ? 0
                 : model_refuse(
                       error,
                       "the package was not packed from these weights: its kernel image differs from what "
-                      "they quantise to");
+                      "they quantise to, with FP16 and with INT8 weights");
 }
 
 static int run_kernel(struct check *check, uint32_t stream, const float *raw, struct kl_result *result,
@@ -123,13 +134,15 @@ int model_check(const struct model *model, const struct model_weights *weights,
             model->feature_schema, model->n_feature, FEATURES_SCHEMA, FEATURES_N);
     if (weights_are_the_images(model, weights, error))
         return -1;
-    check.accel = accel_csim_open();
+    const struct kl_build *build = accel_build_for(model->image);
+    assert(build); /* the largest takes every shape that an image can have */
+    check.accel = accel_csim_open(build, 1);
     check.reference = model_reference_create(weights, KL_N_STREAM_MAX);
     int status = -1;
     if (!check.accel || !check.reference) {
         model_refuse(error, "out of memory");
     } else {
-        uint32_t loaded = check.accel->ops->load(check.accel, 0, model->image, model->image->size_bytes);
+        uint32_t loaded = accel_load(check.accel, 0, model->image, model->image->size_bytes);
         status =
             loaded == KL_OK ? 0 : model_refuse(error, "csim backend: refuses the image, status %u", loaded);
     }

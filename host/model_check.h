@@ -28,10 +28,10 @@ struct model_check_result {
     double logit_rms;                                   /* of the reference, for scale */
 };
 
-/* Kernel: the model's image through the csim backend. Reference: weights (model_reference.h), with features
- * normalised and clamped but not rounded to binary16, so that input rounding counts too. progress (NULL:
- * none) is called now and then. 0, or -1 with the reason: data that does not fit, weights that are not the
- * image's. */
+/* Kernel: the model's image through the csim backend, in the smallest build that takes it. Reference: weights
+ * (model_reference.h), with features normalised and clamped but not rounded to binary16, so that input
+ * rounding counts too. progress (NULL: none) is called now and then. 0, or -1 with the reason: data that does
+ * not fit, weights that are not the image's. */
 int model_check(const struct model *model, const struct model_weights *weights,
                 const struct model_check_data *data, void (*progress)(uint64_t done, uint64_t total),
                 struct model_check_result *out, char error[MODEL_ERROR_CHARS]);

@@ -15,7 +15,7 @@
 #include "model.h"
 
 enum {
-    MODEL_ONNX_FILE_BYTES_MAX = 64 << 20,    /* the largest supported network has 5.6 MB */
+    MODEL_ONNX_FILE_BYTES_MAX = 64 << 20,    /* the largest supported network has 6.3 MB */
     MODEL_ONNX_MEMORY_BYTES_MAX = 256 << 20, /* all that decoding one file may allocate */
 };
 

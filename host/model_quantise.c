@@ -12,7 +12,8 @@
 #include "model.h"
 
 enum {
-    W_INT_LIMIT = 1 << 15,                /* |w_int| stays below: one int16 operand */
+    W_INT16_MAX = (1 << 15) - 1,          /* largest |w_int|: one int16 operand */
+    W_INT8_MAX = (1 << 7) - 1,            /* of the INT8 form */
     W_X_FRAC_MIN = KL_Z_FRAC - KL_X_FRAC, /* shift >= 0 */
     W_H_FRAC_MIN = KL_Z_FRAC - KL_H_FRAC,
     HEAD_BOUND_BITS = 39,
@@ -79,13 +80,14 @@ static int check_shape(const struct kl_image_header *header, char *error)
 struct row_fault {
     uint32_t index;   /* of the weight, or of the block's first weight */
     double magnitude; /* of the weight, or of the block's bound */
-    enum { ROW_FITS = 0, ROW_OFF_GRID, ROW_WEIGHT_TOO_LARGE, ROW_BLOCK_TOO_LARGE } what;
+    enum { ROW_FITS = 0, ROW_OFF_GRID, ROW_NOT_INT16, ROW_NOT_INT8, ROW_BLOCK_TOO_LARGE } what;
 };
 
 /* The block proof on n weights of one row: every block of KL_BLOCK stays in an int32, its rounding included.
- * On success *sum_q20 grows by the largest value that the rounded block sums can add. */
-static int prove_blocks(const uint16_t *w, uint32_t n, int w_frac, int operand_frac, int32_t operand_max,
-                        int64_t *sum_q20, struct row_fault *fault)
+ * w_max: W_INT16_MAX or W_INT8_MAX. On success *sum_q20 grows by the largest value that the rounded block
+ * sums can add. */
+static int prove_blocks(const uint16_t *w, uint32_t n, int w_frac, int32_t w_max, int operand_frac,
+                        int32_t operand_max, int64_t *sum_q20, struct row_fault *fault)
 {
     int shift = w_frac + operand_frac - KL_Z_FRAC;
     int64_t half = shift ? (int64_t)1 << (shift - 1) : 0, total = 0;
@@ -94,8 +96,9 @@ static int prove_blocks(const uint16_t *w, uint32_t n, int w_frac, int operand_f
         int64_t sum_abs = 0;
         for (uint32_t k = start; k < end; k++) {
             double steps = ldexp(fabs(fp16_to_double(w[k])), w_frac);
-            *fault = (struct row_fault){k, fp16_to_double(w[k]), ROW_WEIGHT_TOO_LARGE};
-            if (!(steps < W_INT_LIMIT)) /* NaN and infinity too */
+            *fault = (struct row_fault){k, fp16_to_double(w[k]),
+                                        w_max == W_INT8_MAX ? ROW_NOT_INT8 : ROW_NOT_INT16};
+            if (!(steps <= w_max)) /* NaN and infinity too */
                 return -1;
             fault->what = ROW_OFF_GRID;
             if (steps != floor(steps))
@@ -119,7 +122,8 @@ static int refuse_row(char *error, const char *matrix, uint32_t layer, uint32_t 
     const char *const why[] = {
         [ROW_FITS] = "fits",
         [ROW_OFF_GRID] = "weight is off its grid",
-        [ROW_WEIGHT_TOO_LARGE] = "weight does not fit in 16 bits",
+        [ROW_NOT_INT16] = "weight does not fit in 16 bits",
+        [ROW_NOT_INT8] = "weight does not fit in 8 bits, pack with FP16 weights",
         [ROW_BLOCK_TOO_LARGE] = "block of 64 could overflow its 32-bit sum, bound",
     };
     return model_refuse(error, "layer %u, unit %u, gate %c, %s from column %u: %s: %.6g on grid 2^-%d", layer,
@@ -146,11 +150,11 @@ static int prove_layer(const uint8_t *image, const struct layout *layout, uint32
                 error, "layer %u, unit %u, gate %c: grids 2^-%u (W_x, %d to %d) and 2^-%u (W_h, %d to %d)",
                 layer, row / KL_N_GATE, gate_name[row % KL_N_GATE], w_x_frac[row], x_frac_min, KL_W_FRAC_MAX,
                 w_h_frac[row], W_H_FRAC_MIN, KL_W_FRAC_MAX);
-        if (prove_blocks(w_x + (size_t)row * n_operand, n_operand, w_x_frac[row], x_frac, x_max, &bound,
-                         &fault))
-            return refuse_row(error, "W_x", layer, row, w_x_frac[row], &fault);
-        if (prove_blocks(w_h + (size_t)row * n_hidden, n_hidden, w_h_frac[row], KL_H_FRAC, KL_H_ABS_MAX,
+        if (prove_blocks(w_x + (size_t)row * n_operand, n_operand, w_x_frac[row], W_INT16_MAX, x_frac, x_max,
                          &bound, &fault))
+            return refuse_row(error, "W_x", layer, row, w_x_frac[row], &fault);
+        if (prove_blocks(w_h + (size_t)row * n_hidden, n_hidden, w_h_frac[row], W_INT16_MAX, KL_H_FRAC,
+                         KL_H_ABS_MAX, &bound, &fault))
             return refuse_row(error, "W_h", layer, row, w_h_frac[row], &fault);
         if (bound > INT32_MAX)
             return model_refuse(
@@ -169,7 +173,7 @@ static int64_t head_row_bound(const uint16_t *w, uint32_t n, int head_frac)
     int64_t sum_abs = 0;
     for (uint32_t k = 0; k < n; k++) {
         double steps = ldexp(fabs(fp16_to_double(w[k])), head_frac);
-        if (!(steps < W_INT_LIMIT) || steps != floor(steps))
+        if (!(steps <= W_INT16_MAX) || steps != floor(steps))
             return -1;
         sum_abs += (int64_t)steps;
     }
@@ -229,10 +233,14 @@ int model_image_check(const void *image, size_t size_bytes, char error[MODEL_ERR
     if (size_bytes < sizeof(*header))
         return model_refuse(error, "kernel image: %zu bytes, its header alone has %zu", size_bytes,
                             sizeof(*header));
-    if (header->magic != KL_IMAGE_MAGIC || header->abi_version != KL_ABI_VERSION)
+    if (header->magic != KL_IMAGE_MAGIC)
+        return model_refuse(error, "kernel image: starts with 0x%08x, not with 0x%08x: not an image",
+                            header->magic, KL_IMAGE_MAGIC);
+    if (header->abi_version != KL_ABI_VERSION)
         return model_refuse(error,
-                            "kernel image: magic 0x%08x, ABI version %u: this build reads 0x%08x, version %d",
-                            header->magic, header->abi_version, KL_IMAGE_MAGIC, KL_ABI_VERSION);
+                            "kernel image: of ABI version %u, this build's is %d: pack the model again from "
+                            "its ONNX file (killline model pack), with a killline of this version",
+                            header->abi_version, KL_ABI_VERSION);
     for (size_t i = 0; i < sizeof(header->pad0); i++)
         if (header->pad0[i])
             return model_refuse(error, "kernel image: padding in the header is not zero");
@@ -259,14 +267,14 @@ int model_image_check(const void *image, size_t size_bytes, char error[MODEL_ERR
 
 /* Rounds n weights, times scale, to the finest grid on which their blocks fit. Returns the grid's fraction
  * bits, or -1 with the fault on the coarsest grid. */
-static int quantise_row(const float *w, uint32_t n, double scale, int frac_min, int operand_frac,
-                        int32_t operand_max, uint16_t *out, struct row_fault *fault)
+static int quantise_row(const float *w, uint32_t n, double scale, int frac_min, int32_t w_max,
+                        int operand_frac, int32_t operand_max, uint16_t *out, struct row_fault *fault)
 {
     for (int frac = KL_W_FRAC_MAX; frac >= frac_min; frac--) {
         int64_t unused = 0;
         for (uint32_t k = 0; k < n; k++)
             out[k] = fp16_from_double((double)w[k] * scale, frac, INT32_MAX);
-        if (!prove_blocks(out, n, frac, operand_frac, operand_max, &unused, fault))
+        if (!prove_blocks(out, n, frac, w_max, operand_frac, operand_max, &unused, fault))
             return frac;
     }
     return -1;
@@ -283,8 +291,10 @@ static int check_finite(const float *values, size_t n, const char *what, uint32_
     return 0;
 }
 
-static int quantise_layer(const struct model_weights *weights, uint32_t layer, uint8_t *image,
-                          const struct layout *layout, char *error)
+/* h_w_max: largest |w_int| of the weights that multiply a hidden state. Layer 0's W_x multiplies features:
+ * its grid cannot be coarser than 2^-9, on which 8 bits end at 0.25. */
+static int quantise_layer(const struct model_weights *weights, uint32_t layer, int32_t h_w_max,
+                          uint8_t *image, const struct layout *layout, char *error)
 {
     const struct kl_image_header *header = (const void *)image;
     uint32_t n_operand = layer_inputs(header, layer), n_hidden = header->n_hidden[layer];
@@ -299,16 +309,16 @@ static int quantise_layer(const struct model_weights *weights, uint32_t layer, u
         size_t from = (size_t)gate * n_hidden + row / KL_N_GATE; /* PyTorch's gate-major row */
         double scale = gate == 2 ? 1.0 : 0.5;                    /* sigma(z) comes from T(z / 2) */
         struct row_fault fault;
-        int frac =
-            quantise_row(w_x + from * n_operand, n_operand, scale, layer ? W_H_FRAC_MIN : W_X_FRAC_MIN,
-                         layer ? KL_H_FRAC : KL_X_FRAC, layer ? KL_H_ABS_MAX : KL_X_ABS_MAX,
-                         (uint16_t *)(void *)(image + layout->w_x[layer]) + (size_t)row * n_operand, &fault);
+        int frac = quantise_row(
+            w_x + from * n_operand, n_operand, scale, layer ? W_H_FRAC_MIN : W_X_FRAC_MIN,
+            layer ? h_w_max : W_INT16_MAX, layer ? KL_H_FRAC : KL_X_FRAC, layer ? KL_H_ABS_MAX : KL_X_ABS_MAX,
+            (uint16_t *)(void *)(image + layout->w_x[layer]) + (size_t)row * n_operand, &fault);
         if (frac < 0)
             return refuse_row(error, "W_x", layer, row, layer ? W_H_FRAC_MIN : W_X_FRAC_MIN, &fault);
         image[layout->w_x_frac[layer] + row] = (uint8_t)frac;
-        frac =
-            quantise_row(w_h + from * n_hidden, n_hidden, scale, W_H_FRAC_MIN, KL_H_FRAC, KL_H_ABS_MAX,
-                         (uint16_t *)(void *)(image + layout->w_h[layer]) + (size_t)row * n_hidden, &fault);
+        frac = quantise_row(
+            w_h + from * n_hidden, n_hidden, scale, W_H_FRAC_MIN, h_w_max, KL_H_FRAC, KL_H_ABS_MAX,
+            (uint16_t *)(void *)(image + layout->w_h[layer]) + (size_t)row * n_hidden, &fault);
         if (frac < 0)
             return refuse_row(error, "W_h", layer, row, W_H_FRAC_MIN, &fault);
         image[layout->w_h_frac[layer] + row] = (uint8_t)frac;
@@ -353,11 +363,11 @@ static int quantise_head(const struct model_weights *weights, uint8_t *image, co
         }
     }
     return model_refuse(error, "head: weights above %d or biases above 2^%d: nothing a trained head has",
-                        W_INT_LIMIT - 1, KL_HEAD_BIAS_BITS - KL_H_FRAC);
+                        W_INT16_MAX, KL_HEAD_BIAS_BITS - KL_H_FRAC);
 }
 
-int model_quantise(const struct model_weights *weights, struct kl_image_header **image,
-                   char error[MODEL_ERROR_CHARS])
+static int quantise(const struct model_weights *weights, int32_t h_w_max, struct kl_image_header **image,
+                    char *error)
 {
     struct kl_image_header header = {.magic = KL_IMAGE_MAGIC, .abi_version = KL_ABI_VERSION};
     struct layout layout;
@@ -382,7 +392,7 @@ int model_quantise(const struct model_weights *weights, struct kl_image_header *
     *out = header;
     int status = 0;
     for (uint32_t l = 0; l < header.n_layer && !status; l++)
-        status = quantise_layer(weights, l, bytes, &layout, error);
+        status = quantise_layer(weights, l, h_w_max, bytes, &layout, error);
     if (!status)
         status = quantise_head(weights, bytes, &layout, error);
     if (!status) {
@@ -395,4 +405,32 @@ int model_quantise(const struct model_weights *weights, struct kl_image_header *
     }
     *image = out;
     return 0;
+}
+
+int model_quantise(const struct model_weights *weights, struct kl_image_header **image,
+                   char error[MODEL_ERROR_CHARS])
+{
+    return quantise(weights, W_INT16_MAX, image, error);
+}
+
+int model_quantise_int8(const struct model_weights *weights, struct kl_image_header **image,
+                        char error[MODEL_ERROR_CHARS])
+{
+    return quantise(weights, W_INT8_MAX, image, error);
+}
+
+int model_matrix_is_int8(const struct kl_image_header *image, uint32_t layer, enum model_matrix matrix)
+{
+    struct layout layout;
+    lay_out(image, &layout);
+    const uint8_t *bytes = (const uint8_t *)image;
+    const uint8_t *frac = bytes + (matrix == MODEL_W_X ? layout.w_x_frac : layout.w_h_frac)[layer];
+    const uint16_t *w = (const void *)(bytes + (matrix == MODEL_W_X ? layout.w_x : layout.w_h)[layer]);
+    uint32_t n_row = KL_N_GATE * image->n_hidden[layer];
+    uint32_t n_column = matrix == MODEL_W_X ? layer_inputs(image, layer) : image->n_hidden[layer];
+    for (uint32_t row = 0; row < n_row; row++)
+        for (uint32_t k = 0; k < n_column; k++)
+            if (ldexp(fabs(fp16_to_double(w[(size_t)row * n_column + k])), frac[row]) > W_INT8_MAX)
+                return 0;
+    return 1;
 }

@@ -8,6 +8,13 @@
 #include "report_style.h"
 #include "report_text.h"
 
+/* csim and cpu count the cycles of the kernel's schedule, no card's. */
+static int kernel_is_modelled(const struct audit_header *h)
+{
+    return strncmp(h->accel, "csim", sizeof(h->accel)) == 0 ||
+           strncmp(h->accel, "cpu", sizeof(h->accel)) == 0;
+}
+
 static void tile_open(FILE *out, const char *kind)
 {
     fprintf(out, "<div class=\"tile %s\"><b>", kind);
@@ -77,11 +84,13 @@ static void head_of_page(FILE *out, const struct report_data *r)
               "Nothing was timed on this machine."
             : "Latencies are <b>measured</b> with the machine's invariant TSC, from packet arrival to the "
               "verdict.");
-    if (!replay && strncmp(h->accel, "csim", sizeof(h->accel)) == 0)
-        fputs(" The accelerator was the C simulation on a CPU: its inference times are the CPU's, not a "
-              "card's; kernel "
-              "cycles are modelled.",
-              out);
+    if (!replay && kernel_is_modelled(h))
+        fprintf(
+            out,
+            " The accelerator was the %s: its inference times are the CPU's, not a card's; kernel cycles are "
+            "modelled.",
+            strncmp(h->accel, "cpu", sizeof(h->accel)) == 0 ? "vector backend on a CPU"
+                                                            : "C simulation on a CPU");
     fputs("</p></header>\n", out);
     if (r->problem[0]) {
         fputs("<div class=\"alert\" role=\"alert\"><b>This log does not verify.</b> ", out);
@@ -231,7 +240,7 @@ static void stage_section(FILE *out, const struct report_data *r)
             report_stage_text[worst].name);
     report_put_ns(out, (double)p99[worst] * r->ns_per_cycle);
     fputs("). Kernel's own count", out);
-    fputs(strncmp(r->header.accel, "csim", sizeof(r->header.accel)) == 0 ? " (modelled schedule)" : "", out);
+    fputs(kernel_is_modelled(&r->header) ? " (modelled schedule)" : "", out);
     static const double q[] = {0.5, 0.99, 1};
     static const char *const name[] = {"p50 ", ", p99 ", ", max "};
     fputs(": inference ", out);

@@ -13,7 +13,7 @@ const struct report_stage_text report_stage_text[REPORT_N_STAGE] = {
 
 const char *const report_cause_text[VERDICT_COUNT] = {
     "under the line: sent",
-    "could not make the line any more: never submitted",
+    "could not make the line any more: not inferred",
     "inferred, but over the line",
     "a newer tick of the symbol was already waiting",
     "after a gap or a mid-session join",

@@ -114,10 +114,12 @@ int run_summary_text(const struct run_summary *s, FILE *out)
                     (double)histogram_quantile(h, 0.99) / 1e3, (double)histogram_quantile(h, 0.999) / 1e3,
                     (double)h->max / 1e3, span[i]);
         }
-        fprintf(out, "  kill line  %10.2f   kernel %llu cycles at the critical path (modelled, %u MHz)\n",
-                (double)s->config->killline.threshold_us,
-                (unsigned long long)histogram_quantile(&stats->kernel_cycles, 0.5),
-                s->config->replay.kernel_mhz);
+        fprintf(
+            out,
+            "  kill line  %10.2f   kernel %llu cycles at the critical path (modelled, build %s%s, %u MHz)\n",
+            (double)s->config->killline.threshold_us,
+            (unsigned long long)histogram_quantile(&stats->kernel_cycles, 0.5), s->build_name,
+            s->config->accel_units == 2 ? " on two units" : "", s->config->replay.kernel_mhz);
     }
     char head[2 * AUDIT_CHAIN_BYTES + 1];
     hex(s->audit.head, AUDIT_CHAIN_BYTES, head);
@@ -164,6 +166,8 @@ int run_summary_json(const struct run_summary *s, FILE *out)
     json_object_set_new(root, "clock", json_string(clock_name(s->config)));
     json_object_set_new(root, "figures", json_string(clock_label(s->config)));
     json_object_set_new(root, "accel", json_string(s->accel_name));
+    json_object_set_new(root, "build", json_string(s->build_name));
+    json_object_set_new(root, "units", number(s->config->accel_units));
     json_object_set_new(root, "frames", number(frames->frames));
     json_object_set_new(root, "messages", number(market->messages));
     json_t *types = json_object();

@@ -11,9 +11,9 @@ struct run_summary {
     const struct model *model;
     const struct appliance *appliance;
     struct audit_totals audit;
-    const char *accel_name, *feed_name, *audit_path, *report_path,
-        *predictions_path; /* last: NULL without a file */
-    uint64_t clock_steps;  /* capture stamps that went backwards: taken as equal to the latest before them */
+    const char *accel_name, *build_name; /* backend; the kernel's build whose cycles it models */
+    const char *feed_name, *audit_path, *report_path, *predictions_path; /* last: NULL without a file */
+    uint64_t clock_steps; /* capture stamps that went backwards: taken as equal to the latest before them */
     double wall_s;
 };
 

@@ -126,7 +126,7 @@ static inline void log_day(struct audit_log *audit, uint64_t n, uint64_t seed)
     uint32_t ticks[N_SYMBOL] = {0};
     unsigned burst = 0;
     log_event(audit, AUDIT_EVENT_START, 0, 0, "", 0, 0, "killline run, csim");
-    log_event(audit, AUDIT_EVENT_MODEL_LOAD, 0, 0, "", 0, 0x1122334455667788, "lstm-32-64-2");
+    log_event(audit, AUDIT_EVENT_MODEL_LOAD, 0, 0, "", 0, 0xf122334455667788, "lstm-32-64-2");
     for (uint64_t i = 0; i < n; i++) {
         if (burst == 0 && log_uniform(&state) < 0.01)
             burst = 5 + (unsigned)(log_random(&state) % 60);

@@ -98,6 +98,13 @@ static inline size_t model_image_head_w(const struct kl_image_header *image)
     return model_image_head_bias(image) + 8u * image->n_class;
 }
 
+/* Size in bytes that the shape in a header asks for. */
+static inline size_t model_image_size(const struct kl_image_header *image)
+{
+    return model_image_head_w(image) +
+           model_image_padded(2 * (size_t)image->n_class * image->n_hidden[image->n_layer - 1]);
+}
+
 /* A valid image; malloc'd, image->size_bytes bytes, the caller frees it. NULL: out of memory. */
 static inline struct kl_image_header *model_image_new(const struct model_image_shape *shape, uint64_t seed)
 {
@@ -111,8 +118,7 @@ static inline struct kl_image_header *model_image_new(const struct model_image_s
     for (uint32_t l = 0; l < shape->n_layer; l++)
         header.n_hidden[l] = shape->n_hidden[l];
     const size_t last = shape->n_hidden[shape->n_layer - 1];
-    header.size_bytes =
-        (uint32_t)(model_image_head_w(&header) + model_image_padded(2 * shape->n_class * last));
+    header.size_bytes = (uint32_t)model_image_size(&header);
 
     uint8_t *byte = (uint8_t *)calloc(1, header.size_bytes);
     if (!byte)

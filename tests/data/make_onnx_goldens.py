@@ -249,9 +249,9 @@ def make_refused():
     def refused_too_wide(model, graph, node):
         attribute(node["lstm"], "hidden_size", 257)
 
-    @refused("'lstm'", "65 inputs")
+    @refused("'lstm'", "257 inputs")
     def refused_too_many_inputs(model, graph, node):
-        constant(graph, "W", np.zeros((1, 12, 65), np.float32))
+        constant(graph, "W", np.zeros((1, 12, 257), np.float32))
 
     @refused("GRU", "not supported")
     def refused_gru(model, graph, node):

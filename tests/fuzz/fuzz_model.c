@@ -44,11 +44,14 @@ static void fix(uint8_t *data, size_t size_bytes, uint8_t what)
 
 static void run(const struct kl_image_header *image)
 {
-    static struct accel *accel;
+    static struct accel *accel; /* the build that takes every shape */
     if (!accel)
-        accel = accel_csim_open();
+        accel = accel_csim_open(&kl_build_large, 1);
     assert(accel);
-    assert(accel->ops->load(accel, 0, image, image->size_bytes) == KL_OK);
+    assert(accel_build_for(image));
+    assert(accel_load(accel, 0, image, image->size_bytes) == KL_OK);
+    for (uint32_t l = 0; l < image->n_layer; l++)
+        model_matrix_is_int8(image, l, MODEL_W_X), model_matrix_is_int8(image, l, MODEL_W_H);
     for (int t = 0; t < N_STEP; t++) {
         struct kl_request request = {.abi_version = KL_ABI_VERSION, .op = KL_OP_STEP};
         struct kl_result result;

@@ -203,7 +203,12 @@ static void test_show_json(void **state)
             assert_int_equal(integer(o, "record_no"), e->record_no);
             assert_int_equal(integer(o, "at"), e->at);
             assert_string_equal(string(o, "text"), e->text);
-            for (size_t i = 0; i < 4; i++)
+            if (e->code == AUDIT_EVENT_MODEL_LOAD) {
+                assert_int_equal(integer(o, "slot"), e->value[0]);
+                snprintf(hash, sizeof(hash), "%016" PRIx64, e->value[1]);
+                assert_string_equal(string(o, "image_hash"), hash);
+            }
+            for (size_t i = 0; e->code != AUDIT_EVENT_MODEL_LOAD && i < 4; i++)
                 assert_int_equal(json_integer_value(json_array_get(json_object_get(o, "value"), i)),
                                  (int64_t)e->value[i]);
             json_decref(o);

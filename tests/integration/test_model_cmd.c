@@ -116,7 +116,34 @@ static void shipped_package_is_described(void **state)
     assert_int_equal(json_array_size(json_object_get(info, "classes")), 3);
     assert_int_equal(json_array_size(json_object_get(info, "normalisation")), FEATURES_N);
     assert_int_equal(strlen(json_string_value(json_object_get(info, "sha256"))), 64);
+    assert_string_equal(json_string_value(json_object_get(info, "build")), "small");
+    json_t *layers = json_object_get(info, "weights"), *cycles = json_object_get(info, "modelled_cycles");
+    assert_int_equal(json_array_size(layers), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(layers, 0), "w_h")), "fp16");
+    json_int_t step = json_integer_value(json_object_get(cycles, "step")),
+               prepared = json_integer_value(json_object_get(cycles, "step_prepared"));
+    assert_true(0 < prepared && prepared < step);
+    assert_true(json_integer_value(json_object_get(cycles, "prepare")) > 0);
     json_decref(info);
+}
+
+/* The build that is named is the smallest that takes the model. */
+static void larger_models_name_a_larger_build(void **state)
+{
+    struct model model;
+    char error[MODEL_ERROR_CHARS];
+    (void)state;
+    assert_int_equal(model_load(KL_MODELS "/primary.klm", &model, error), 0);
+    struct model_weights wide = model_random(FEATURES_N, 2, (const uint32_t[]){16, 200}, 3, 1, 3);
+    struct kl_image_header *image;
+    assert_int_equal(model_quantise(&wide, &image, error), 0);
+    struct model larger = model;
+    larger.image = image;
+    assert_int_equal(model_write(in("wide.klm"), &larger, error), 0);
+    expect("info %s/wide.klm", 0, "(modelled, build large)");
+    free(image);
+    model_weights_free(&wide);
+    model_free(&model);
 }
 
 /* The committed package is what the committed network and normalisation pack to. */
@@ -138,8 +165,29 @@ static void shipped_package_packs_again(void **state)
     expect("pack " KL_MODELS "/primary.onnx --norm %s/norm.json --out %s/again.klm", 0, "");
     assert_int_equal(model_load(in("again.klm"), &packed, error), 0);
     assert_memory_equal(shipped.sha256, packed.sha256, sizeof(shipped.sha256));
+    model_free(&packed);
+    expect("pack " KL_MODELS "/primary.onnx --norm %s/norm.json --out %s/again.klm --weights fp16", 0, "");
+    assert_int_equal(model_load(in("again.klm"), &packed, error), 0);
+    assert_memory_equal(shipped.sha256, packed.sha256, sizeof(shipped.sha256));
     model_free(&shipped);
     model_free(&packed);
+}
+
+static void int8_packages_are_made_named_and_checked(void **state)
+{
+    struct model model;
+    char error[MODEL_ERROR_CHARS];
+    (void)state;
+    expect("pack " KL_MODELS "/primary.onnx --norm %s/norm.json --out %s/int8.klm --weights int8", 0, "");
+    expect("info %s/int8.klm", 0, "layer 0 W_x fp16, W_h int8");
+    expect("info %s/int8.klm --json", 0, "\"weights\":[{\"w_x\":\"fp16\",\"w_h\":\"int8\"}]");
+    assert_int_equal(model_load(in("int8.klm"), &model, error), 0);
+    write_data(&model, -1);
+    model_free(&model);
+    expect("check %s/int8.klm --onnx " KL_MODELS "/primary.onnx --data %s --json --max-flips 5", 0, "flips");
+    json_t *checked = output_json();
+    assert_true(json_integer_value(json_object_get(checked, "flips")) > 0); /* more than FP16's few */
+    json_decref(checked);
 }
 
 static void check_counts_and_judges(void **state)
@@ -269,6 +317,7 @@ static void wrong_usage(void **state)
     expect("check x.klm --split 1:0", 2, "--split");
     expect("check x.klm --split 0.5", 2, "--split");
     expect("check x.klm --max-flips 101", 2, "--max-flips");
+    expect("pack x.onnx --weights int4", 2, "--weights int4: fp16 or int8");
     expect("info /nonexistent.klm", 1, "/nonexistent.klm");
     write_text("text.klm", "hello");
     expect("info %s/text.klm", 1, "too short");
@@ -278,7 +327,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shipped_package_is_described),
+        cmocka_unit_test(larger_models_name_a_larger_build),
         cmocka_unit_test(shipped_package_packs_again),
+        cmocka_unit_test(int8_packages_are_made_named_and_checked),
         cmocka_unit_test(check_counts_and_judges),
         cmocka_unit_test(check_refuses_what_does_not_belong_together),
         cmocka_unit_test(pack_refuses_bad_norms),

@@ -28,6 +28,8 @@ enum misdeed {
     REFUSES,       /* KL_E_EMPTY */
     OTHER_IMAGE,   /* the answer of another model */
     CLASS_TOO_BIG, /* a class the model does not have */
+    LATE,          /* not begun: over its budget */
+    UNKNOWN_FLAG,
 };
 
 enum { N_OP_MAX = 256 };
@@ -93,6 +95,12 @@ static int fake_poll(struct accel *accel, struct kl_result *result)
         result->image_hash++;
     if (bad && f->misdeed == CLASS_TOO_BIG)
         result->cls = 3;
+    if (bad && f->misdeed == LATE) { /* cls and logits are 0, whatever it sends */
+        result->flags = KL_RESULT_LATE;
+        result->logits[1] = 77;
+    }
+    if (bad && f->misdeed == UNKNOWN_FLAG)
+        result->flags = KL_RESULT_LATE | 2;
     f->outstanding = 0;
     return 1;
 }
@@ -257,14 +265,19 @@ static const struct audit_event *event_of(const struct rig *r, enum audit_event_
     return NULL;
 }
 
-/* The verdict of the n-th prediction, from 0. */
-static unsigned verdict_of(const struct rig *r, unsigned n)
+/* The n-th prediction, from 0. */
+static const struct audit_prediction *prediction_of(const struct rig *r, unsigned n)
 {
     for (unsigned i = 0; i < r->n_record; i++)
         if (r->record[i].prediction.kind == AUDIT_PREDICTION && n-- == 0)
-            return r->record[i].prediction.verdict;
+            return &r->record[i].prediction;
     fail_msg("no such prediction");
-    return VERDICT_COUNT;
+    return NULL;
+}
+
+static unsigned verdict_of(const struct rig *r, unsigned n)
+{
+    return prediction_of(r, n)->verdict;
 }
 
 /* What the accelerator was asked: S, P, R for step, prepare, reset. */
@@ -367,26 +380,86 @@ static void a_failed_prepare_is_recorded(void **state)
 /* An answer that is not of the loaded model, or makes no sense, is never published. */
 static void implausible_answers_are_device_errors(void **state)
 {
-    static const enum misdeed misdeeds[] = {OTHER_IMAGE, CLASS_TOO_BIG};
+    /* LATE without a budget, as the first inference comes; later it is a fair answer. */
+    static const enum misdeed misdeeds[] = {OTHER_IMAGE, CLASS_TOO_BIG, UNKNOWN_FLAG, LATE};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         struct rig r;
         struct appliance_stats stats;
-        start(&r, "{}");
-        r.fake.bad_op = KL_OP_STEP;
-        r.fake.bad_nth = 2;
-        r.fake.misdeed = misdeeds[i];
-        open_market(&r);
-        tick(&r, OPEN + 1000000);
-        assert_null(run(&r, &stats));
-        assert_int_equal(stats.verdicts[VERDICT_DEVICE_ERROR], 1);
-        assert_int_equal(event_of(&r, AUDIT_EVENT_DEVICE_ERROR)->value[0], AUDIT_DEVICE_NONSENSE);
-
+        if (misdeeds[i] != LATE) {
+            start(&r, "{}");
+            r.fake.bad_op = KL_OP_STEP;
+            r.fake.bad_nth = 2;
+            r.fake.misdeed = misdeeds[i];
+            open_market(&r);
+            tick(&r, OPEN + 1000000);
+            assert_null(run(&r, &stats));
+            assert_int_equal(stats.verdicts[VERDICT_DEVICE_ERROR], 1);
+            assert_int_equal(event_of(&r, AUDIT_EVENT_DEVICE_ERROR)->value[0], AUDIT_DEVICE_NONSENSE);
+        }
         start(&r, "{}");
         r.fake.bad_op = KL_OP_STEP;
         r.fake.bad_nth = 1; /* found before the first frame */
         r.fake.misdeed = misdeeds[i];
         assert_non_null(run(&r, &stats));
+    }
+}
+
+/* What the kernel did not begin is no inference: nothing of it is published or logged as an answer, the
+ * stream goes on from the state before it, without a reset, and it is expected to take longer next time. */
+static void a_step_that_the_kernel_did_not_begin_is_expected_late(void **state)
+{
+    struct rig r;
+    struct appliance_stats stats;
+    (void)state;
+    start(&r, "{}");
+    r.fake.bad_op = KL_OP_STEP;
+    r.fake.bad_nth = 3;
+    r.fake.misdeed = LATE;
+    open_market(&r);
+    for (uint64_t i = 1; i <= 3; i++)
+        tick(&r, OPEN + i * 1000000);
+    assert_null(run(&r, &stats));
+    assert_int_equal(stats.verdicts[VERDICT_PUBLISHED], 2);
+    assert_int_equal(stats.verdicts[VERDICT_EXPECTED_LATE], 1);
+    assert_int_equal(stats.device_errors, 0);
+    assert_int_equal(stats.stage_ns[STAGE_TOTAL].count, 2);
+    assert_string_equal(operations(&r), "SRSPSPSP"); /* the next one shall not be late for want of it */
+    const struct audit_prediction *p = prediction_of(&r, 1), *before = prediction_of(&r, 0),
+                                  *after = prediction_of(&r, 2);
+    static const int64_t none[KL_N_CLASS_MAX];
+    assert_int_equal(p->verdict, VERDICT_EXPECTED_LATE);
+    assert_int_equal(p->flags, AUDIT_FLAG_KERNEL_LATE);
+    assert_true(p->submitted && p->completed > p->submitted);
+    assert_int_equal(p->kernel_cycles, N_CYCLE);
+    assert_int_equal(p->publish_seq, 0);
+    assert_int_equal(p->cls, 0);
+    assert_memory_equal(p->logits, none, sizeof none);
+    assert_int_equal(after->publish_seq, before->publish_seq + 1);
+    assert_int_equal(after->flags, AUDIT_FLAG_INFERRED);
+    assert_true(after->expected_cycles > p->expected_cycles);
+}
+
+/* A backend with a thread for it prepares by itself, but not under the replay clock, whose time a prepare
+ * takes. */
+static void prepares_are_left_to_the_backends_thread(void **state)
+{
+    static const char *const settings[] = {"{clock: real, accel: cpu, cpu: {prepare_thread: true}}",
+                                           "{clock: real, accel: cpu}",
+                                           "{accel: cpu, cpu: {prepare_thread: true}}"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct rig r;
+        struct appliance_stats stats;
+        start(&r, settings[i]);
+        r.config->killline.device_timeout_us = 100000; /* of a machine that others use too */
+        open_market(&r);
+        tick(&r, OPEN + 1000000);
+        tick(&r, OPEN + 2000000);
+        assert_null(run(&r, &stats));
+        assert_string_equal(operations(&r), i ? "SRSPSP" : "SRSS");
+        /* of the last one */
+        assert_int_equal(r.fake.request.flags, i ? 0 : KL_REQUEST_PREPARE);
     }
 }
 
@@ -502,6 +575,8 @@ int main(void)
         cmocka_unit_test(a_silent_reset_is_recorded_as_silence),
         cmocka_unit_test(a_failed_prepare_is_recorded),
         cmocka_unit_test(implausible_answers_are_device_errors),
+        cmocka_unit_test(a_step_that_the_kernel_did_not_begin_is_expected_late),
+        cmocka_unit_test(prepares_are_left_to_the_backends_thread),
         cmocka_unit_test(state_ends_at_gaps_and_halts),
         cmocka_unit_test(a_backlog_declares_no_loss),
         cmocka_unit_test(an_idle_receiver_declares_the_loss_on_time),

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "host/accel.h"
 #include "host/audit.h"
 #include "host/config.h"
 #include "host/intake.h"
@@ -43,6 +44,11 @@ static void defaults_are_the_documented_file(void **state)
     assert_int_equal(c->trigger, INTAKE_ON_BBO);
     assert_int_equal(c->join.policy, MARKET_JOIN_SETTLED);
     assert_true(c->feed.verify_checksum);
+    assert_int_equal(c->accel, CONFIG_ACCEL_CSIM);
+    assert_int_equal(c->accel_build, CONFIG_BUILD_AUTO);
+    assert_int_equal(c->accel_units, 1);
+    assert_int_equal(c->cpu.variant, ACCEL_CPU_AUTO);
+    assert_false(c->cpu.prepare_thread);
     assert_string_equal(c->feed.a.group, "");
     assert_int_equal(c->egress.port, 31075);
     assert_int_equal(c->audit.on_full, AUDIT_FULL_DROP);
@@ -72,6 +78,41 @@ static void later_layers_win_key_by_key(void **state)
     assert_int_equal(c->feed.a.port, 26477);
     assert_int_equal(c->feed.b.port, 0);
     config_free(c);
+}
+
+static void accelerators_are_chosen_by_name(void **state)
+{
+    (void)state;
+    static const char *const builds[] = {"auto", "small", "fast", "large"};
+    static const char *const variants[] = {"auto", "avx512vnni", "avx512bw", "avx2", "portable"};
+    char text[64];
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof(text), "{accel_build: %s, accel_units: %d}", builds[i], 1 + i % 2);
+        struct config *c = parse(text, NULL);
+        assert_non_null(c);
+        assert_int_equal(c->accel_build, CONFIG_BUILD_AUTO + i);
+        assert_int_equal(c->accel_units, 1 + i % 2);
+        assert_string_equal(config_build_name(c->accel_build), builds[i]);
+        config_free(c);
+    }
+    assert_null(config_build_name(CONFIG_BUILD_LARGE + 1));
+    for (int i = 0; i < 5; i++) {
+        snprintf(text, sizeof(text), "{accel: cpu, cpu: {variant: %s, prepare_thread: true}}", variants[i]);
+        struct config *c = parse(text, NULL);
+        assert_non_null(c);
+        assert_int_equal(c->accel, CONFIG_ACCEL_CPU);
+        assert_int_equal(c->cpu.variant, ACCEL_CPU_AUTO + i);
+        assert_string_equal(accel_cpu_variant_name((enum accel_cpu_variant)i), variants[i]);
+        assert_true(c->cpu.prepare_thread);
+        config_free(c);
+    }
+    refused("accel: gpu\n", "accel: 'gpu' is none of csim, cpu");
+    refused("accel_build: medium\n", "accel_build: 'medium' is none of auto, small, fast, large");
+    refused("cpu: {variant: sse2}\n",
+            "variant: 'sse2' is none of auto, avx512vnni, avx512bw, avx2, portable");
+    refused("accel_units: 0\n", "accel_units: 0 is not within 1..2");
+    refused("accel_units: 3\n", "accel_units: 3 is not within 1..2");
+    refused("{accel: cpu, accel_units: 2}\n", "accel=csim");
 }
 
 static void hash_tells_configurations_apart(void **state)
@@ -221,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_documented_file),
         cmocka_unit_test(later_layers_win_key_by_key),
+        cmocka_unit_test(accelerators_are_chosen_by_name),
         cmocka_unit_test(hash_tells_configurations_apart),
         cmocka_unit_test(the_kill_line_stays_below_a_millisecond),
         cmocka_unit_test(numbers_are_taken_whole_or_not_at_all),

@@ -7,13 +7,14 @@
 
 #include <cmocka.h>
 
-#include "hls/kl_core.h"
+#include "tests/kernel_rig.h"
 #include "tests/model_image.h"
 
 /* 12 and 20 rows, 3 * 5 head weights: padding behind the row grids and the head. */
 static const struct model_image_shape SHAPE = {.n_in = 3, .n_layer = 2, .n_class = 3, .n_hidden = {3, 5}};
 
-static struct kl_core *core;
+static const struct kl_build *const build = &kl_build_fast;
+static struct kl_unit *unit;
 static struct kl_image_header *image;
 static uint8_t *byte;                /* image */
 static struct model_image_layout at; /* layer 0 */
@@ -21,11 +22,10 @@ static struct model_image_layout at; /* layer 0 */
 static int set_up(void **state)
 {
     (void)state;
-    core = aligned_alloc(64, (kl_core_size_bytes() + 63) & ~(size_t)63);
+    unit = kernel_rig_unit(build, 0, 1);
     image = model_image_new(&SHAPE, 1);
-    if (!core || !image)
+    if (!unit || !image)
         return -1;
-    kl_core_init(core);
     byte = (uint8_t *)image;
     at = model_image_layer(image, 0);
     return 0;
@@ -35,13 +35,24 @@ static int tear_down(void **state)
 {
     (void)state;
     free(image);
-    free(core);
+    free(unit);
     return 0;
+}
+
+/* From a block of just its size: reading beyond it is seen by AddressSanitizer. */
+static uint32_t load_bytes(const void *bytes, size_t size_bytes)
+{
+    uint8_t *exact = malloc(size_bytes ? size_bytes : 1);
+    assert_non_null(exact);
+    memcpy(exact, bytes, size_bytes);
+    const uint32_t status = kernel_rig_load_bytes(build, unit, 0, exact, size_bytes);
+    free(exact);
+    return status;
 }
 
 static uint32_t load(void)
 {
-    return kl_core_load(core, 0, image, image->size_bytes);
+    return load_bytes(image, image->size_bytes);
 }
 
 static uint32_t load_sealed(void)
@@ -52,10 +63,11 @@ static uint32_t load_sealed(void)
 
 static int is_empty(void)
 {
-    const struct kl_request request = {.abi_version = KL_ABI_VERSION, .op = KL_OP_PREPARE};
-    struct kl_result result;
-    kl_core_exec(core, &request, &result);
-    return result.status == KL_E_EMPTY;
+    struct kl_info info;
+    build->info(unit, &info);
+    const int empty = kernel_rig_op(build, unit, KL_OP_PREPARE, 0, 0).status == KL_E_EMPTY;
+    assert_int_equal(info.image_hash[0], empty ? 0 : image->image_hash);
+    return empty;
 }
 
 static void put_u16(size_t offset, uint16_t value)
@@ -86,42 +98,54 @@ static void assert_refused_u8(size_t offset, uint8_t value, uint32_t status)
     assert_false(is_empty());
 }
 
-static void hash_is_fnv_1a_without_its_own_field(void **state)
+static void hash_is_over_words_without_its_own_field(void **state)
 {
     (void)state;
-    /* FNV-1a 64 of 64 - 8 zero bytes: offset basis times prime^56. */
-    const uint8_t zero[64] = {0};
-    uint64_t expected = 0xcbf29ce484222325u;
-    for (int i = 0; i < 56; i++)
-        expected *= 1099511628211u;
-    assert_int_equal(kl_image_hash(zero, sizeof zero), expected);
-    /* Every byte counts, but for the field itself. */
+    /* The generator's published first output from 1. */
+    assert_int_equal(kl_image_hash_word(0, 1), 1082269761);
+    /* Eight words, one of them the field's own. */
+    uint64_t words[8] = {0};
+    uint64_t hash = KL_HASH_START;
+    words[7] = 1;
+    for (int i = 0; i < 7; i++)
+        hash = kl_image_hash_word(hash, words[i + (i >= 4)]);
+    assert_int_equal(kl_image_hash(words, sizeof words), hash);
+    words[7] = 0;
+    const uint64_t of_zeros = kl_image_hash(words, sizeof words);
+    /* Every bit counts, but for the field itself. */
     for (size_t i = 0; i < 64; i++) {
-        uint8_t one[64] = {0};
-        one[i] = 0x5a;
-        const int own = i >= 32 && i < 40;
-        assert_int_equal(kl_image_hash(one, sizeof one) == expected, own);
+        for (int bit = 0; bit < 8; bit++) {
+            uint8_t one[64] = {0};
+            one[i] = (uint8_t)(1 << bit);
+            assert_int_equal(kl_image_hash(one, sizeof one) == of_zeros, i >= 32 && i < 40);
+        }
     }
+    /* A last part of a word counts as filled up with zeros; no byte beyond it is read. */
+    const uint8_t part[3] = {7, 8, 9};
+    const uint8_t whole[8] = {7, 8, 9};
+    assert_int_equal(kl_image_hash(part, 3), kl_image_hash(whole, 8));
 }
 
 static void every_damaged_bit_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(load(), KL_OK);
-    for (uint32_t i = 0; i < image->size_bytes; i++) {
+    const uint32_t size_bytes = image->size_bytes;
+    for (uint32_t i = 0; i < size_bytes; i++) {
         for (int bit = 0; bit < 8; bit++) {
-            const uint32_t size_bytes = image->size_bytes;
             byte[i] ^= (uint8_t)(1 << bit);
-            const uint32_t status = kl_core_load(core, 0, image, size_bytes);
+            const uint32_t status = load_bytes(image, size_bytes);
             byte[i] ^= (uint8_t)(1 << bit);
-            assert_in_range(status, KL_E_ABI, KL_E_IMAGE_HASH);
-            /* Behind the header only the hash can tell; it is asked first. */
-            if (i >= sizeof *image)
+            /* Behind the header the hash tells, whatever else is wrong. */
+            if (i >= sizeof *image || (i >= KL_IMAGE_HASH_AT && i < KL_IMAGE_HASH_AT + 8))
                 assert_int_equal(status, KL_E_IMAGE_HASH);
+            else
+                assert_true(status == KL_E_ABI || status == KL_E_IMAGE || status == KL_E_IMAGE_HASH);
             assert_true(is_empty());
         }
     }
     assert_int_equal(load(), KL_OK);
+    assert_false(is_empty());
 }
 
 static void every_wrong_size_is_refused(void **state)
@@ -129,33 +153,102 @@ static void every_wrong_size_is_refused(void **state)
     (void)state;
     const uint32_t right = image->size_bytes;
     uint8_t *longer = calloc(1, right + 64);
+    assert_non_null(longer);
     memcpy(longer, image, right);
-    for (uint32_t size = 0; size < right + 64; size++) {
-        uint8_t *exact = malloc(size ? size : 1); /* its own block: reading beyond it is seen by ASan */
-        memcpy(exact, longer, size);
-        assert_int_equal(kl_core_load(core, 0, exact, size), size == right ? KL_OK : KL_E_IMAGE);
-        free(exact);
+    for (uint32_t size = 0; size < right + 64; size++)
+        assert_int_equal(load_bytes(longer, size), size == right ? KL_OK : KL_E_IMAGE);
+    /* Cut or extended, and the header agrees, but not the shape. */
+    struct kl_image_header *header = (struct kl_image_header *)(void *)longer;
+    for (uint32_t size = sizeof *header; size < right + 64; size++) {
+        header->size_bytes = size;
+        header->image_hash = kl_image_hash(longer, size);
+        assert_int_equal(load_bytes(longer, size), size == right ? KL_OK : KL_E_IMAGE);
     }
     /* The length is right, the header says otherwise. */
-    ((struct kl_image_header *)(void *)longer)->size_bytes = right + 8;
-    ((struct kl_image_header *)(void *)longer)->image_hash = kl_image_hash(longer, right);
-    assert_int_equal(kl_core_load(core, 0, longer, right), KL_E_IMAGE);
-    /* Header and length agree with each other, but not with the shape. */
-    ((struct kl_image_header *)(void *)longer)->size_bytes = right + 8;
-    model_image_seal((struct kl_image_header *)(void *)longer);
-    assert_int_equal(kl_core_load(core, 0, longer, right + 8), KL_E_IMAGE);
+    header->size_bytes = right + 8;
+    header->image_hash = kl_image_hash(longer, right);
+    assert_int_equal(load_bytes(longer, right), KL_E_IMAGE);
     free(longer);
+}
+
+static void a_size_beyond_32_bits_is_refused(void **state)
+{
+    (void)state;
+    /* None may be taken modulo 2^32, nor may more than the header be read. */
+    const size_t claims[] = {((size_t)1 << 32) + image->size_bytes, UINT32_MAX, (size_t)1 << 32, SIZE_MAX,
+                             SIZE_MAX - 7};
+    for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
+        struct kl_image_header *header = malloc(sizeof *header);
+        assert_non_null(header);
+        *header = *image;
+        for (int as_claimed = 0; as_claimed < 2; as_claimed++) {
+            if (as_claimed)
+                header->size_bytes = (uint32_t)claims[i];
+            assert_int_equal(kernel_rig_load_bytes(build, unit, 0, header, claims[i]), KL_E_IMAGE);
+            assert_true(is_empty());
+        }
+        free(header);
+    }
 }
 
 static void any_alignment_will_do(void **state)
 {
     (void)state;
-    uint8_t *shifted = malloc(image->size_bytes + 8);
     for (size_t offset = 1; offset < 8; offset++) {
+        uint8_t *shifted = malloc(image->size_bytes + offset);
+        assert_non_null(shifted);
         memcpy(shifted + offset, image, image->size_bytes);
-        assert_int_equal(kl_core_load(core, 0, shifted + offset, image->size_bytes), KL_OK);
+        assert_int_equal(kernel_rig_load_bytes(build, unit, 0, shifted + offset, image->size_bytes), KL_OK);
+        free(shifted);
     }
-    free(shifted);
+}
+
+/* The first of these that is wrong with an image decides; all that come behind it are wrong as well. */
+static void verdicts_have_an_order(void **state)
+{
+    (void)state;
+    const size_t weight = at.w_x;
+    for (int first = 0; first < 6; first++) {
+        struct kl_image_header *header = image;
+        uint32_t expected = KL_OK;
+        free(image);
+        const struct model_image_shape beyond = {.n_in = 129, .n_layer = 1, .n_class = 2, .n_hidden = {2}};
+        header = image = model_image_new(first <= 3 ? &beyond : &SHAPE, 1);
+        assert_non_null(image);
+        byte = (uint8_t *)image;
+        const uint16_t nan = 0x7e00;
+        memcpy(byte + (first <= 3 ? model_image_layer(image, 0).w_x : weight), &nan, sizeof nan);
+        model_image_seal(header);
+        header->image_hash ^= first <= 4;
+        switch (first) {
+        case 0:
+            header->magic++;
+            header->abi_version++;
+            header->n_class = 0;
+            expected = KL_E_IMAGE;
+            break;
+        case 1:
+            header->abi_version++;
+            header->n_class = 0;
+            expected = KL_E_ABI;
+            break;
+        case 2:
+            header->n_class++; /* the size no longer fits; beyond the build as well */
+            expected = KL_E_IMAGE;
+            break;
+        case 3:
+            expected = KL_E_SHAPE;
+            break;
+        case 4:
+            expected = KL_E_IMAGE_HASH;
+            break;
+        default:
+            expected = KL_E_IMAGE;
+            break;
+        }
+        assert_int_equal(load(), expected);
+        assert_true(is_empty());
+    }
 }
 
 static void every_header_field_is_checked(void **state)
@@ -175,7 +268,7 @@ static void every_header_field_is_checked(void **state)
         {offsetof(struct kl_image_header, n_layer), KL_N_LAYER_MAX + 1},
         {offsetof(struct kl_image_header, n_layer) + 1, 1},
         {offsetof(struct kl_image_header, n_in), 0},
-        {offsetof(struct kl_image_header, n_in), KL_N_IN_MAX + 1},
+        {offsetof(struct kl_image_header, n_in) + 1, 1}, /* 259 */
         {offsetof(struct kl_image_header, n_in), 4},
         {offsetof(struct kl_image_header, n_class), 0},
         {offsetof(struct kl_image_header, n_class), KL_N_CLASS_MAX + 1},
@@ -307,6 +400,30 @@ static void block_bound_is_exact(void **state)
     }
 }
 
+static void blocks_end_after_64_operands(void **state)
+{
+    (void)state;
+    /* Grid 2^-10, shift 1: a block may have 65,568 steps. Two such blocks, full up to their common border. */
+    const struct model_image_shape shape = {.n_in = 128, .n_layer = 1, .n_class = 1, .n_hidden = {1}};
+    for (int moved = -1; moved <= 1; moved++) {
+        free(image);
+        image = model_image_new(&shape, 1);
+        assert_non_null(image);
+        byte = (uint8_t *)image;
+        at = model_image_layer(image, 0);
+        memset(byte + at.w_x_frac, 10, 4);
+        memset(byte + at.w_h_frac, 5, 4);
+        memset(byte + at.bias, 0, at.end - at.bias);
+        /* 2 * 32752 + 64, at the border and its far side, one step too many in either block. */
+        const int32_t first = 64 + (moved < 0), second = 64 + (moved > 0);
+        const int32_t steps[][2] = {{61, first}, {62, 32752}, {63, 32752},
+                                    {64, 32752}, {65, 32752}, {66, second}};
+        for (size_t k = 0; k < 6; k++)
+            put_u16(at.w_x + 2 * (size_t)steps[k][0], model_image_half(steps[k][1], 10));
+        assert_int_equal(load_sealed(), moved ? KL_E_IMAGE : KL_OK);
+    }
+}
+
 static void row_bound_is_exact(void **state)
 {
     (void)state;
@@ -319,6 +436,24 @@ static void row_bound_is_exact(void **state)
             put_i32(at.bias, sign * (INT32_MAX - 2 * 16 * 32752 + extra));
             assert_int_equal(load_sealed(), extra ? KL_E_IMAGE : KL_OK);
         }
+    }
+    /* All blocks of both matrices count. */
+    const struct model_image_shape shape = {.n_in = 128, .n_layer = 1, .n_class = 1, .n_hidden = {1}};
+    for (int32_t extra = 0; extra <= 1; extra++) {
+        free(image);
+        image = model_image_new(&shape, 1);
+        assert_non_null(image);
+        byte = (uint8_t *)image;
+        at = model_image_layer(image, 0);
+        memset(byte + at.w_x_frac, 9, 4);
+        memset(byte + at.w_h_frac, 5, 4);
+        memset(byte + at.bias, 0, at.end - at.bias);
+        const size_t k[] = {0, 64, 127};
+        for (int i = 0; i < 3; i++)
+            put_u16(at.w_x + 2 * k[i], model_image_half(16, 9));
+        put_u16(at.w_h, model_image_half(16, 5));
+        put_i32(at.bias, INT32_MAX - 4 * 16 * 32752 + extra);
+        assert_int_equal(load_sealed(), extra ? KL_E_IMAGE : KL_OK);
     }
     zero_image(9, 5);
     put_i32(at.bias + 12, INT32_MIN);
@@ -360,72 +495,25 @@ static void head_grid_ends_at_binary16s_own(void **state)
     assert_int_equal(load_sealed(), KL_E_IMAGE);
 }
 
-static void shapes_load_up_to_the_limits(void **state)
-{
-    (void)state;
-    const struct model_image_shape shapes[] = {
-        {.n_in = 1, .n_layer = 1, .n_class = 1, .n_hidden = {1}},
-        {.n_in = KL_N_IN_MAX,
-         .n_layer = KL_N_LAYER_MAX,
-         .n_class = KL_N_CLASS_MAX,
-         .n_hidden = {KL_N_HIDDEN_MAX, KL_N_HIDDEN_MAX, KL_N_HIDDEN_MAX}},
-        {.n_in = 7, .n_layer = 3, .n_class = 5, .n_hidden = {1, KL_N_HIDDEN_MAX, 1}},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct kl_image_header *other = model_image_new(&shapes[i], i);
-        assert_non_null(other);
-        assert_int_equal(kl_core_load(core, 0, other, other->size_bytes), KL_OK);
-        free(other);
-    }
-}
-
-static void shapes_beyond_the_limits_are_refused(void **state)
-{
-    (void)state;
-    /* Consistent images, one size too large each. */
-    const struct model_image_shape shapes[] = {
-        {.n_in = KL_N_IN_MAX + 1, .n_layer = 1, .n_class = 1, .n_hidden = {2}},
-        {.n_in = 1, .n_layer = 1, .n_class = KL_N_CLASS_MAX + 1, .n_hidden = {2}},
-        {.n_in = 1, .n_layer = 1, .n_class = 1, .n_hidden = {KL_N_HIDDEN_MAX + 1}},
-        {.n_in = 1, .n_layer = 2, .n_class = 1, .n_hidden = {1, KL_N_HIDDEN_MAX + 1}},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct kl_image_header *other = model_image_new(&shapes[i], i);
-        assert_non_null(other);
-        assert_int_equal(kl_core_load(core, 0, other, other->size_bytes), KL_E_IMAGE);
-        free(other);
-    }
-}
-
-static void slot_is_checked_and_the_other_one_kept(void **state)
-{
-    (void)state;
-    assert_int_equal(kl_core_load(core, KL_N_SLOT, image, image->size_bytes), KL_E_SLOT);
-    assert_int_equal(kl_core_load(core, UINT32_MAX, image, image->size_bytes), KL_E_SLOT);
-    assert_int_equal(load(), KL_OK);
-    assert_int_equal(kl_core_load(core, 1, image, 3), KL_E_IMAGE);
-    assert_false(is_empty());
-}
-
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(hash_is_fnv_1a_without_its_own_field),
+        TEST(hash_is_over_words_without_its_own_field),
         TEST(every_damaged_bit_is_refused),
         TEST(every_wrong_size_is_refused),
+        TEST(a_size_beyond_32_bits_is_refused),
         TEST(any_alignment_will_do),
+        TEST(verdicts_have_an_order),
         TEST(every_header_field_is_checked),
         TEST(padding_is_zero),
         TEST(row_grids_stay_in_their_range),
         TEST(weights_lie_exactly_on_their_grid),
         TEST(block_bound_is_exact),
+        TEST(blocks_end_after_64_operands),
         TEST(row_bound_is_exact),
         TEST(head_bias_is_bounded),
         TEST(head_grid_ends_at_binary16s_own),
-        TEST(shapes_load_up_to_the_limits),
-        TEST(shapes_beyond_the_limits_are_refused),
-        TEST(slot_is_checked_and_the_other_one_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,6 +263,22 @@ static void forged_headers_are_refused(void **state)
     free_image(&model);
 }
 
+/* A package that an older killline wrote, intact in every hash. */
+static void packages_of_another_abi_say_what_to_do(void **state)
+{
+    (void)state;
+    struct model model = sample();
+    size_t size_bytes;
+    uint8_t *data = bytes_of(&model, &size_bytes);
+    struct kl_image_header *image = (void *)(data + size_bytes - model.image->size_bytes);
+    image->abi_version = 1;
+    image->image_hash = 0x0123456789abcdef; /* of another definition */
+    seal(data, size_bytes);
+    expect_refused(data, size_bytes, "ABI version 1, this build's is 2: pack the model again");
+    free(data);
+    free_image(&model);
+}
+
 static void too_large_is_refused_unread(void **state)
 {
     (void)state;
@@ -272,9 +288,13 @@ static void too_large_is_refused_unread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_comes_back), cmocka_unit_test(failed_writes_leave_nothing),
-        cmocka_unit_test(nonsense_is_not_written),    cmocka_unit_test(every_bit_counts),
-        cmocka_unit_test(forged_headers_are_refused), cmocka_unit_test(too_large_is_refused_unread),
+        cmocka_unit_test(what_is_written_comes_back),
+        cmocka_unit_test(failed_writes_leave_nothing),
+        cmocka_unit_test(nonsense_is_not_written),
+        cmocka_unit_test(every_bit_counts),
+        cmocka_unit_test(forged_headers_are_refused),
+        cmocka_unit_test(packages_of_another_abi_say_what_to_do),
+        cmocka_unit_test(too_large_is_refused_unread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,30 @@ static void flips_are_counted(void **state)
     model_weights_free(&weights);
 }
 
+/* A package with INT8 weights is of the same network, and is measured as it is. */
+static void int8_packages_are_measured(void **state)
+{
+    struct model_weights weights = follower();
+    weights.w_h[0][2] = 0.3f; /* not on an 8-bit grid: more than the other form differ */
+    struct model model = model_of(&weights);
+    struct kl_image_header *int8;
+    char error[MODEL_ERROR_CHARS];
+    (void)state;
+    assert_int_equal(model_quantise_int8(&weights, &int8, error), 0);
+    assert_int_not_equal(int8->image_hash, model.image->image_hash);
+    free_image(&model);
+    model.image = int8;
+    static struct rows rows;
+    struct model_check_data data = data_of(&rows);
+    struct model_check_result r;
+    if (model_check(&model, &weights, &data, NULL, &r, error))
+        fail_msg("%s", error);
+    assert_int_equal(r.n_decision, N_ROW - 2 * WARMUP);
+    assert_true(r.logit_error_max > 0 && r.logit_error_max < 1e-2);
+    free_image(&model);
+    model_weights_free(&weights);
+}
+
 static void expect_refused(const struct model *model, const struct model_weights *weights,
                            const struct model_check_data *data, const char *why)
 {
@@ -181,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_and_labels_are_counted),
         cmocka_unit_test(flips_are_counted),
+        cmocka_unit_test(int8_packages_are_measured),
         cmocka_unit_test(bad_data_is_refused_with_its_row),
         cmocka_unit_test(wilson_interval),
     };

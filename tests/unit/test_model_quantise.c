@@ -201,6 +201,95 @@ static void not_finite_is_refused(void **state)
     }
 }
 
+static double steps_max(const uint16_t *w, uint32_t n, int frac)
+{
+    double most = 0;
+    for (uint32_t k = 0; k < n; k++)
+        most = fmax(most, ldexp(fabs(fp16_to_double(w[k])), frac));
+    return most;
+}
+
+/* Every row of W_h, and of W_x above layer 0, on the finest grid on which 127 steps reach its largest weight:
+ * that weight has 64 to 127 steps. Layer 0's W_x is as with FP16 weights. */
+static void int8_rows_use_their_seven_bits(void **state)
+{
+    (void)state;
+    struct model_weights w = model_random(10, 3, (const uint32_t[]){20, 70, 5}, 3, 1, 8);
+    w.w_h[1][0] = 0.6f; /* row of its own size: unit 0, gate i, half scale */
+    struct kl_image_header *fp16 = quantise(&w), *int8;
+    char error[MODEL_ERROR_CHARS];
+    if (model_quantise_int8(&w, &int8, error))
+        fail_msg("%s", error);
+    assert_int_equal(model_image_check(int8, int8->size_bytes, error), 0);
+    assert_int_equal(int8->size_bytes, fp16->size_bytes);
+    for (uint32_t l = 0; l < 3; l++) {
+        struct layer_view v = view(int8, l), v16 = view(fp16, l);
+        uint32_t n_hidden = int8->n_hidden[l], n_in = l ? int8->n_hidden[l - 1] : int8->n_in;
+        for (uint32_t row = 0; row < 4 * n_hidden; row++) {
+            double h = steps_max(v.w_h + (size_t)row * n_hidden, n_hidden, v.w_h_frac[row]);
+            double x = steps_max(v.w_x + (size_t)row * n_in, n_in, v.w_x_frac[row]);
+            assert_true(h <= 127 && h >= 63.5);
+            if (l)
+                assert_true(x <= 127 && x >= 63.5);
+            /* The nearest step, and a half at most away. */
+            uint32_t from = row % 4 * n_hidden + row / 4;
+            double scale = row % 4 == 2 ? 1 : 0.5;
+            for (uint32_t k = 0; k < n_hidden; k++)
+                assert_true(fabs(fp16_to_double(v.w_h[(size_t)row * n_hidden + k]) -
+                                 scale * (double)w.w_h[l][(size_t)from * n_hidden + k]) <=
+                            ldexp(0.5, -v.w_h_frac[row]));
+        }
+        assert_memory_equal(v.bias, v16.bias, 16 * n_hidden);
+        assert_int_equal(model_matrix_is_int8(int8, l, MODEL_W_H), 1);
+        assert_int_equal(model_matrix_is_int8(int8, l, MODEL_W_X), l > 0);
+        assert_int_equal(model_matrix_is_int8(fp16, l, MODEL_W_H), 0);
+        assert_int_equal(model_matrix_is_int8(fp16, l, MODEL_W_X), 0);
+        if (!l) {
+            assert_memory_equal(v.w_x_frac, v16.w_x_frac, 4 * n_hidden);
+            assert_memory_equal(v.w_x, v16.w_x, 8 * n_hidden * n_in);
+        }
+    }
+    assert_int_equal(view(int8, 1).w_h_frac[0], 8); /* 0.3 * 2^8 = 76.8 */
+    free(fp16);
+    free(int8);
+    model_weights_free(&w);
+}
+
+static void what_eight_bits_cannot_hold_is_refused(void **state)
+{
+    (void)state;
+    struct model_weights w = model_random(2, 2, (const uint32_t[]){2, 1}, 2, 0, 1);
+    struct kl_image_header *image;
+    char error[MODEL_ERROR_CHARS];
+    /* The coarsest grid is 2^-5: gate g, at full scale, reaches 127 / 32. */
+    w.w_h[0][4 * 2 + 1] = 3.984f; /* 127.49 steps, rounded down */
+    assert_int_equal(model_quantise_int8(&w, &image, error), 0);
+    assert_int_equal(view(image, 0).w_h_frac[2], 5);
+    assert_true(fp16_to_double(view(image, 0).w_h[2 * 2 + 1]) == 127.0 / 32);
+    free(image);
+    w.w_h[0][4 * 2 + 1] = 3.985f; /* 127.52 */
+    assert_int_equal(model_quantise_int8(&w, &image, error), -1);
+    assert_non_null(
+        strstr(error, "layer 0, unit 0, gate g, W_h from column 1: weight does not fit in 8 bits"));
+    assert_non_null(strstr(error, "FP16"));
+    free(quantise(&w));
+    w.w_h[0][4 * 2 + 1] = 0;
+    w.w_x[1][3 * 2] = -8; /* layer 1, gate o: 128 steps at half scale */
+    assert_int_equal(model_quantise_int8(&w, &image, error), -1);
+    assert_non_null(strstr(error, "layer 1, unit 0, gate o, W_x from column 0"));
+    w.w_x[1][3 * 2] = 0;
+    w.w_x[0][3] = 8; /* layer 0's W_x has 16 bits */
+    assert_int_equal(model_quantise_int8(&w, &image, error), 0);
+    free(image);
+    /* Zeros have any size. */
+    w.w_x[0][3] = 0;
+    free(quantise(&w));
+    assert_int_equal(model_quantise_int8(&w, &image, error), 0);
+    assert_int_equal(view(image, 0).w_h_frac[0], KL_W_FRAC_MAX);
+    free(image);
+    model_weights_free(&w);
+}
+
 static void shapes_beyond_the_build_are_refused(void **state)
 {
     (void)state;
@@ -396,6 +485,8 @@ int main(void)
         cmocka_unit_test(grid_is_the_finest_that_fits),
         cmocka_unit_test(too_large_for_any_grid_is_refused),
         cmocka_unit_test(not_finite_is_refused),
+        cmocka_unit_test(int8_rows_use_their_seven_bits),
+        cmocka_unit_test(what_eight_bits_cannot_hold_is_refused),
         cmocka_unit_test(shapes_beyond_the_build_are_refused),
         cmocka_unit_test(head_has_one_grid),
         cmocka_unit_test(damaged_images_are_refused),
