@@ -82,8 +82,7 @@ static int shadow_has_z(const struct slot *slot, struct stream *stream)
 }
 
 /* The state that holds z for the stream's next step, which it is prepared for if need be. */
-static inline __attribute__((always_inline)) const uint8_t *prepared_state(const struct accel_cpu *self,
-                                                                           struct slot *slot, uint32_t stream)
+static const uint8_t *prepared_state(const struct accel_cpu *self, struct slot *slot, uint32_t stream)
 {
     struct stream *s = stream_at(slot, stream);
     if (!s->z_ready && shadow_has_z(slot, s))
@@ -178,8 +177,7 @@ static uint32_t cycles_ahead(const struct accel_cpu *self, const struct slot *sl
 }
 
 /* Everything of a result but what the operation brings. Returns 1 if the operation is to be carried out. */
-static inline __attribute__((always_inline)) int begin(struct accel_cpu *self, struct queued *queued,
-                                                       struct kl_result *result)
+static int begin(struct accel_cpu *self, struct queued *queued, struct kl_result *result)
 {
     memset(result, 0, sizeof *result);
     result->abi_version = KL_ABI_VERSION;
@@ -213,8 +211,7 @@ static inline __attribute__((always_inline)) int begin(struct accel_cpu *self, s
     return 1;
 }
 
-static inline __attribute__((always_inline)) void end(struct accel_cpu *self, const struct queued *queued,
-                                                      struct kl_result *result)
+static void end(struct accel_cpu *self, const struct queued *queued, struct kl_result *result)
 {
     if (result->status != KL_OK) {
         self->cycles += self->frame_cycles;

@@ -2,12 +2,14 @@
  * defines before:
  *
  *   vec                             LANES int32
- *   v_load(p), v_store(p, v), v_zero(), v_add(a, b), v_sra(a, shifts)
+ *   v_load(p), v_store(p, v), v_add(a, b), v_sra(a, shifts)
  *   v_pair(p)                       the two int16 at p in every lane
  *   v_dot(sum, w, pair)             sum + w[0] * pair[0] + w[1] * pair[1], by lane
  *   v_head(w, h, n)                 int64 sum of n products, n a multiple of 32
- *   cell(n_sub, z, c, h)            gates to c and h of a tile: LANES * n_sub units, aligned; z: KL_N_GATE *
- * n_sub HAS_8BIT: v_quad(p), v_dot_8bit(sum, w, quad): four operands, uint8 times int8; v_shift_left_8(v)
+ *   cell(n_sub, tanh, z, c, h)      KL_N_GATE * n_sub vectors of gates to c and h of a tile, aligned
+ *   BATCH_16BIT                     streams whose sums, four vectors each, fit the registers
+ *   HAS_8BIT                        if there are v_quad(p), v_dot_8bit(sum, w, quad), v_shift_left_8(v): four
+ *                                   operands, uint8 times int8
  *
  * Every function is forced inline with n_sub, and what a product begins from, as constants: sums live in
  * registers. */
