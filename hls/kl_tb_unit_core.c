@@ -35,6 +35,9 @@ uint32_t tb_unit_load(struct kl_core *core, uint32_t slot, const void *image, si
     *n_advance = 0;
     if (status != KL_OK)
         return status;
+    /* A second load has to wait; KL_E_OP is no load's verdict. */
+    if (loader_begin(core, 1 - slot, size_bytes) != KL_E_BUSY)
+        return KL_E_OP;
     do {
         uint64_t beat[LOADER_BEAT_WORDS] = {0};
         memcpy(beat, (const uint8_t *)image + 8 * (size_t)core->loader.at, 8 * (size_t)loader_n_word(core));

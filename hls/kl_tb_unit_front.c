@@ -149,6 +149,8 @@ static void ring_wrongly(struct bench *b, uint64_t *seed)
     reg[KL_REG_REQUEST_TAIL] =
         tb_random_below(seed, 2) ? reg[KL_REG_REQUEST_HEAD] + KL_QUEUE_DEPTH + 1 + tb_random_below(seed, 1000)
                                  : reg[KL_REG_REQUEST_HEAD] - 1 - tb_random_below(seed, 1000);
+    if (b->front.seen_tail != reg[KL_REG_REQUEST_HEAD] && tb_random_below(seed, 2))
+        reg[KL_REG_REQUEST_TAIL] = b->front.seen_tail - 1; /* a request that was seen is taken away */
     b->n_bad_doorbell++;
     for (int i = 0; i < 3; i++) {
         b->report->n_case++;

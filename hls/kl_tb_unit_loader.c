@@ -198,6 +198,31 @@ static void check_unproven(const struct place *place, struct kl_core *core, stru
         expect(place, core, image, image->size_bytes, KL_E_IMAGE, "a head bias above its bound");
     free(image);
     model->head_bias[0] = head_bias;
+
+    /* From here on the row is spoilt: the model is drawn anew afterwards. */
+    memset(layer->w_x[r], 0, sizeof layer->w_x[r]);
+    memset(layer->w_h[r], 0, sizeof layer->w_h[r]);
+    layer->bias[r] = 0;
+    static const struct {
+        int h_frac;
+        const char *what;
+    } range[] = {{KL_W_FRAC_MAX + 1, "a row's grid that is too fine"},
+                 {KL_Z_FRAC - KL_H_FRAC - 1, "a row's grid that is too coarse"}};
+    for (int i = 0; i < 2; i++) {
+        layer->h_frac[r] = range[i].h_frac;
+        image = tb_model_image(model);
+        if (image)
+            expect(place, core, image, image->size_bytes, KL_E_IMAGE, range[i].what);
+        free(image);
+    }
+    /* A block of more than 2^31 in a row that comes to next to nothing once it is shifted. */
+    layer->h_frac[r] = KL_W_FRAC_MAX;
+    for (uint32_t k = 0; k < 3 && k < layer->n_hidden; k++)
+        layer->w_h[r][k] = ldexp(32752, -KL_W_FRAC_MAX);
+    image = layer->n_hidden >= 3 ? tb_model_image(model) : NULL;
+    if (image)
+        expect(place, core, image, image->size_bytes, KL_E_IMAGE, "a block above its bound");
+    free(image);
 }
 
 void tb_unit_loader(uint64_t seed, uint32_t n_case, struct tb_report *report)

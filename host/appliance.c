@@ -24,9 +24,9 @@ struct stream {
 struct appliance {
     struct appliance_config cfg;
     int replay;
-    int prepares_by_flag;        /* the backend prepares by itself after a step: KL_REQUEST_PREPARE */
-    uint8_t arrival_clock;       /* enum audit_arrival of every frame */
-    uint64_t now_ns;             /* replay: when the one server is free */
+    int prepares_by_flag;  /* real clock: the backend prepares by itself after a step, KL_REQUEST_PREPARE */
+    uint8_t arrival_clock; /* enum audit_arrival of every frame */
+    uint64_t now_ns;       /* replay: when the one server is free */
     uint64_t threshold, timeout; /* in the run's clock: TSC cycles, or ns */
     uint64_t expected;           /* submit -> last check, killline_expect */
     double to_ns;                /* clock units to ns */
@@ -318,6 +318,9 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
             spend(a, kernel_ns(a, a->result.kernel_cycles));
         else
             device_error(a, tick, status);
+    } else if (r->flags & AUDIT_FLAG_INFERRED) {
+        /* Nothing is outstanding: a backend in this process carries the prepare out in here. */
+        a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
     }
 }
 
@@ -392,7 +395,7 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     a->cfg = *cfg;
     a->replay = c->clock == CONFIG_CLOCK_REPLAY;
     /* The replay clock has to know when a prepare is done: there it is an operation of its own. */
-    a->prepares_by_flag = !a->replay && c->accel == CONFIG_ACCEL_CPU && c->cpu.prepare_thread;
+    a->prepares_by_flag = !a->replay;
     a->arrival_clock = a->replay               ? AUDIT_ARRIVAL_CAPTURE
                        : cfg->arrival_is_bound ? AUDIT_ARRIVAL_BOUND
                                                : AUDIT_ARRIVAL_TSC;

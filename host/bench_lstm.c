@@ -32,7 +32,7 @@ static const char usage_text[] =
     "What each figure spans; x lies in a buffer before the first stamp, in binary16 or FP32:\n"
     "  critical path  from before submit until poll has returned class and logits; W_h.h + b of this\n"
     "                 step was prepared before\n"
-    "  total work     the same, and on until poll has returned KL_OP_PREPARE of the next step\n"
+    "  total work     the same, and on until the poll after it has returned, which prepares the next step\n"
     "  plain C        a whole step, x to class and logits: a tiled LSTM in C, vectorised by the compiler\n"
     "                 with -O3 -ffast-math -march=native\n"
     "  Eigen          a whole step of a hand-written cell on Eigen 3, the same flags\n"

@@ -40,6 +40,7 @@ struct fake {
     struct accel accel; /* first */
     struct kl_request request;
     int outstanding, is_late;
+    unsigned n_idle_poll;    /* with nothing outstanding: where a backend in the process prepares */
     enum kl_op op[N_OP_MAX]; /* all that were taken */
     unsigned n_op;
     enum kl_op bad_op; /* this operation ... */
@@ -68,8 +69,10 @@ static int fake_submit(struct accel *accel, const struct kl_request *request)
 static int fake_poll(struct accel *accel, struct kl_result *result)
 {
     struct fake *f = (struct fake *)(void *)accel;
-    if (!f->outstanding)
+    if (!f->outstanding) {
+        f->n_idle_poll++;
         return -1;
+    }
     if (f->during_step && f->request.op == KL_OP_STEP &&
         f->n_op > 2) { /* the first two are the start's own */
         f->during_step(f->rig);
@@ -440,13 +443,12 @@ static void a_step_that_the_kernel_did_not_begin_is_expected_late(void **state)
     assert_true(after->expected_cycles > p->expected_cycles);
 }
 
-/* A backend with a thread for it prepares by itself, but not under the replay clock, whose time a prepare
- * takes. */
-static void prepares_are_left_to_the_backends_thread(void **state)
+/* Under the real clock the backend prepares by itself; under the replay clock, whose time a prepare takes, it
+ * is an operation. */
+static void prepares_are_left_to_the_backend_under_the_real_clock(void **state)
 {
     static const char *const settings[] = {"{clock: real, accel: cpu, cpu: {prepare_thread: true}}",
-                                           "{clock: real, accel: cpu}",
-                                           "{accel: cpu, cpu: {prepare_thread: true}}"};
+                                           "{clock: real}", "{accel: cpu, cpu: {prepare_thread: true}}"};
     (void)state;
     for (int i = 0; i < 3; i++) {
         struct rig r;
@@ -457,9 +459,11 @@ static void prepares_are_left_to_the_backends_thread(void **state)
         tick(&r, OPEN + 1000000);
         tick(&r, OPEN + 2000000);
         assert_null(run(&r, &stats));
-        assert_string_equal(operations(&r), i ? "SRSPSP" : "SRSS");
+        const int real = i < 2;
+        assert_string_equal(operations(&r), real ? "SRSS" : "SRSPSP");
         /* of the last one */
-        assert_int_equal(r.fake.request.flags, i ? 0 : KL_REQUEST_PREPARE);
+        assert_int_equal(r.fake.request.flags, real ? KL_REQUEST_PREPARE : 0);
+        assert_int_equal(r.fake.n_idle_poll, real ? 2 : 0);
     }
 }
 
@@ -576,7 +580,7 @@ int main(void)
         cmocka_unit_test(a_failed_prepare_is_recorded),
         cmocka_unit_test(implausible_answers_are_device_errors),
         cmocka_unit_test(a_step_that_the_kernel_did_not_begin_is_expected_late),
-        cmocka_unit_test(prepares_are_left_to_the_backends_thread),
+        cmocka_unit_test(prepares_are_left_to_the_backend_under_the_real_clock),
         cmocka_unit_test(state_ends_at_gaps_and_halts),
         cmocka_unit_test(a_backlog_declares_no_loss),
         cmocka_unit_test(an_idle_receiver_declares_the_loss_on_time),
