@@ -43,7 +43,7 @@ static void show(const struct front *front, const struct kl_core *core, uint32_t
     front_info(core, &info);
 word:
     for (uint32_t i = from; i < RECORD_INFO_WORDS; i++) {
-        KL_PRAGMA(HLS PIPELINE II = 1) /* the block takes a word per cycle */
+        KL_PRAGMA(HLS PIPELINE II = 1) /* behind the answer: a word per cycle will do */
         reg[KL_REG_INFO + i] = record_info_get(&info, i);
     }
     reg[KL_REG_REQUEST_HEAD] = front->request_head;
@@ -133,38 +133,64 @@ shift:
     front->n_prepare = n + 1;
 }
 
+/* Words in a beat of the block: what it gives and takes per cycle (kl_kernel.c, reg's reshape). */
+enum { BEAT_WORDS = 16, BEAT_X = 2 * BEAT_WORDS, BEAT_STEPS = BEAT_X / KL_MAC_COLS };
+static_assert((int)RECORD_REQUEST_X == (int)BEAT_WORDS && RECORD_REQUEST_WORDS % BEAT_WORDS == 0,
+              "x starts a beat");
+static_assert(RECORD_RESULT_WORDS % BEAT_WORDS == 0 && (int)KL_REG_REQUESTS % BEAT_WORDS == 0, "whole beats");
+static_assert(BEAT_X % KL_MAC_COLS == 0, "a beat brings whole column steps");
+
 void front_take(struct kl_core *core, const uint32_t *words, struct kl_request *request)
 {
 head:
     for (uint32_t i = 0; i < RECORD_REQUEST_HEAD; i++) {
-        KL_PRAGMA(HLS PIPELINE II = 1) /* a word per cycle */
+        KL_PRAGMA(HLS UNROLL) /* the first beat */
         record_request_put(request, i, words[i]);
     }
     const uint32_t n_in = core_n_in(core, request);
-    const uint32_t n_word = (n_in + 1) / 2;
-x_word:
-    for (uint32_t i = 0; i < n_word; i++) {
-        /* A word per cycle; a column step is converted when it is complete. */
+x_beat:
+    for (uint32_t first = 0; first < n_in; first += BEAT_X) {
+        /* A beat per cycle; its column steps are converted as it comes. */
         KL_PRAGMA(HLS PIPELINE II = 1)
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 128)
-        record_request_put(request, RECORD_REQUEST_X + i, words[RECORD_REQUEST_X + i]);
-        if (2 * (i + 1) % KL_MAC_COLS == 0 || i == n_word - 1)
-            core_take_x(core, request->x, n_in, 2 * i / KL_MAC_COLS);
+        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 8)
+    x_word:
+        for (uint32_t i = 0; i < BEAT_WORDS; i++) {
+            KL_PRAGMA(HLS UNROLL)
+            const uint32_t at = RECORD_REQUEST_X + first / 2 + i;
+            record_request_put(request, at, words[at]);
+        }
+    x_step:
+        for (uint32_t i = 0; i < BEAT_STEPS; i++) {
+            KL_PRAGMA(HLS UNROLL)
+            const uint32_t col = first / KL_MAC_COLS + i;
+            if (col * KL_MAC_COLS < n_in)
+                core_take_x(core, request->x, n_in, col);
+        }
     }
 }
 
 void front_give(const struct kl_result *result, uint32_t *words)
 {
-    const uint32_t n_word = (uint32_t)(offsetof(struct kl_result, logits) / 4) + 2 * KL_N_CLASS_MAX;
-word:
-    for (uint32_t i = 0; i < n_word; i++) {
-        KL_PRAGMA(HLS PIPELINE II = 1) /* a word per cycle */
-        words[i] = record_result_get(result, i);
+beat:
+    for (uint32_t first = 0; first < RECORD_RESULT_WORDS; first += BEAT_WORDS) {
+        KL_PRAGMA(HLS PIPELINE II = 1) /* a beat per cycle */
+    word:
+        for (uint32_t i = 0; i < BEAT_WORDS; i++) {
+            KL_PRAGMA(HLS UNROLL)
+            words[first + i] = record_result_get(result, first + i);
+        }
     }
+}
+
+uint32_t front_io_cycles(uint32_t n_in)
+{
+    const uint32_t head = KL_LAT_BRAM + 1, x = KL_LAT_BRAM + (n_in + BEAT_X - 1) / BEAT_X + KL_LAT_CONVERT;
+    return head + x + RECORD_RESULT_WORDS / BEAT_WORDS;
 }
 
 static void serve_request(struct front *front, struct kl_core *core, uint32_t *reg, uint32_t *host_result)
 {
+    KL_PRAGMA(HLS INLINE) /* here and below: what calls the core, or the loader. kl_kernel.c says why */
     struct kl_request request;
     /* A column step of x per cycle: KL_MAC_COLS values, 32 at most. */
     KL_PRAGMA(HLS ARRAY_RESHAPE variable = request.x type = cyclic factor = 32)
@@ -186,6 +212,7 @@ static void serve_request(struct front *front, struct kl_core *core, uint32_t *r
 /* The newest first: its stream is the likeliest to come again. */
 static void serve_prepare(struct front *front, struct kl_core *core)
 {
+    KL_PRAGMA(HLS INLINE)
     struct kl_result result;
     struct kl_request request;
     front->n_prepare--;
@@ -225,6 +252,7 @@ static void load_doorbell(struct front *front, struct kl_core *core, const uint3
 
 uint32_t front_load_beat(struct kl_core *core, const uint64_t *image)
 {
+    KL_PRAGMA(HLS INLINE off)
     uint64_t beat[LOADER_BEAT_WORDS] = {0};
     const uint32_t n_word = loader_n_word(core), from = core->loader.at;
 word:
@@ -240,6 +268,7 @@ word:
 /* A new load, if the doorbell rang, or a beat of the one under way. */
 static void serve_load(struct front *front, struct kl_core *core, const uint32_t *reg, const uint64_t *image)
 {
+    KL_PRAGMA(HLS INLINE)
     if (reg[KL_REG_LOAD_DOORBELL] != front->load_doorbell) {
         load_doorbell(front, core, reg, image);
     } else if (front->load_running && image) {
@@ -251,6 +280,7 @@ static void serve_load(struct front *front, struct kl_core *core, const uint32_t
 
 int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, uint32_t *host_result)
 {
+    KL_PRAGMA(HLS INLINE)
     const int n_waiting = front_look(front, core, reg);
     const int room = has_room(front, reg);
     const int worked = n_waiting >= 0 && ((n_waiting > 0 && room) || front->n_prepare > 0);
@@ -267,6 +297,7 @@ int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, uint32
 void front_round(struct front *front, struct kl_core *core, uint32_t *reg, const uint64_t *image,
                  uint32_t *host_result)
 {
+    KL_PRAGMA(HLS INLINE)
     front_serve(front, core, reg, host_result);
     serve_load(front, core, reg, image);
     front_look(front, core, reg);

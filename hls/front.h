@@ -46,6 +46,10 @@ int front_look(struct front *front, const struct kl_core *core, const uint32_t *
  * of *request is left alone. */
 void front_take(struct kl_core *core, const uint32_t *words, struct kl_request *request);
 
+/* Cycles that a step's request and answer take between the register block and the core, by beats of 64 bytes
+ * (front_take, front_give): input and output, not part of the step's own cycles. */
+uint32_t front_io_cycles(uint32_t n_in);
+
 /* An answer's words. */
 void front_give(const struct kl_result *result, uint32_t *words);
 

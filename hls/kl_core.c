@@ -111,6 +111,7 @@ static_assert((int)KL_DEPTH_H >= 24, "the distance of h in run's pragma");
 /* Returns the cycles that the sequencer took. */
 static uint32_t run(struct kl_core *core, enum seq_mode mode)
 {
+    KL_PRAGMA(HLS INLINE off) /* the one array, whoever calls */
     datapath_start(core, mode);
 cycle:
     while (datapath_cycle(core, NULL, NULL)) {
@@ -131,6 +132,7 @@ cycle:
 /* A step, after its prepare where that has not been done. Returns enum kl_status. */
 static uint32_t step(struct kl_core *core, const struct kl_request *request, struct kl_result *result)
 {
+    KL_PRAGMA(HLS INLINE)
     uint8_t *prepared = &core->prepared[request->slot][request->stream];
     uint32_t cycles = KL_LAT_DECODE - 1 + KL_DEPTH_HEAD;
     if (!core->run.x_good)
@@ -156,6 +158,9 @@ logit:
 void core_exec_taken(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
                      struct kl_result *result)
 {
+    /* One instance, as in kl_kernel.c. */
+    KL_PRAGMA(HLS INLINE off)
+    KL_PRAGMA(HLS ALLOCATION function instances = run limit = 1)
     const int go = begin(core, request, wait_cycles, result);
     if (result->status == KL_OK && core->n_part > 1) {
         fail(result, KL_E_PEER);

@@ -26,6 +26,7 @@ static void answer(const struct kl_core *core, uint32_t status, uint32_t slot, u
 
 static uint32_t load(struct kl_core *core, uint32_t slot, uint32_t size_bytes, const uint64_t *image)
 {
+    KL_PRAGMA(HLS INLINE)
     uint32_t status = loader_begin(core, slot, size_bytes);
     if (status != KL_OK)
         return status;
@@ -39,6 +40,7 @@ beat:
 
 static void exec(struct kl_core *core, uint32_t n_request, const uint32_t *requests, uint32_t *results)
 {
+    KL_PRAGMA(HLS INLINE)
     struct kl_request request;
     KL_PRAGMA(HLS ARRAY_RESHAPE variable = request.x type = cyclic factor = 32) /* front.c's reason */
     struct kl_result result;
@@ -68,6 +70,7 @@ void kernel_start(struct kl_core *core, struct front *front, uint32_t *reg, uint
                   uint32_t image_size_bytes, uint32_t n_request, const uint64_t *image,
                   const uint32_t *request, uint32_t *result, uint32_t *state)
 {
+    KL_PRAGMA(HLS INLINE)
     uint32_t stream = 0;
     if (command == KL_COMMAND_SAVE || command == KL_COMMAND_RESTORE)
         read_place(request, &slot, &stream);
@@ -115,6 +118,15 @@ void kl_kernel(uint32_t command, uint32_t slot, uint32_t image_size_bytes, uint3
     KL_PRAGMA(HLS INTERFACE s_axilite port = state)
     KL_PRAGMA(HLS INTERFACE s_axilite port = reg offset = 8192) /* word i of the block: byte 8192 + 4 * i */
     KL_PRAGMA(HLS INTERFACE s_axilite port = return )
+    /* The core reads and writes a beat of 64 bytes per cycle, the host a word. Nothing that the host writes
+     * shares a beat with what the kernel writes (kl_abi.h). */
+    KL_PRAGMA(HLS ARRAY_RESHAPE variable = reg type = cyclic factor = 16)
+
+    /* One MAC array and one loader, though rounds and batches both use them: HLS shares a function only among
+     * calls at one level of the hierarchy (UG1399, "Function Inlining"), so everything between here and these
+     * two is inlined. */
+    KL_PRAGMA(HLS ALLOCATION function instances = core_exec_taken limit = 1)
+    KL_PRAGMA(HLS ALLOCATION function instances = front_load_beat limit = 1)
 
     /* Zero at configuration; they live on from start to start. part 0 of 1 has to be set once. */
     static struct kl_core core;

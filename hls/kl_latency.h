@@ -30,8 +30,9 @@ enum {
     KL_LAT_SLR = KL_N_SLR > 1 ? 2 : 0,
     KL_LAT_DECODE =
         2, /* checks of a request's fields; the slot's descriptor. x was taken in before, as it came */
-    KL_LAT_ARGMAX = 2, /* all pairs compared; one selected */
-    KL_LAT_RESULT = 1, /* into the result ring */
+    KL_LAT_CONVERT = 2, /* binary16 to grid steps: shift and check; bound and sign */
+    KL_LAT_ARGMAX = 2,  /* all pairs compared; one selected */
+    KL_LAT_RESULT = 1,  /* into the result ring */
     KL_LAT_LINK = 6, /* AXI4-Stream to the other unit of a pair: output register, SLR crossing, FIFO, input */
 
     /* From a slot of the sequencer to z of its row: the weight's read covers the operand's. */

@@ -165,6 +165,11 @@ static uint32_t reset_cycles(const struct kl_image_header *header, uint32_t n_pa
     return seq_reset_cycles(&shape);
 }
 
+static uint32_t io_cycles(const struct kl_image_header *header)
+{
+    return front_io_cycles(header->n_in);
+}
+
 static uint32_t frame_cycles(void)
 {
     return KL_FRAME;
@@ -201,6 +206,7 @@ __attribute__((visibility("default"))) const struct kl_build KL_BUILD_SYMBOL(kl_
     .prepare_cycles = prepare_cycles,
     .reset_cycles = reset_cycles,
     .frame_cycles = frame_cycles,
+    .io_cycles = io_cycles,
     .resources = kl_resources_estimate,
     .seen_z = seen_z,
 };

@@ -156,10 +156,11 @@ static void refuse_unless(struct kl_loader *loader, int good)
 /* Whether this unit holds a row, and where. */
 static int own_row(const struct kl_core *core, uint32_t row, uint32_t *group, uint32_t *lane)
 {
+    const struct seq_shape *shape = &core->model[core->loader.slot].shape;
     const uint32_t of_all = row / KL_MAC_ROWS;
-    *group = of_all / core->n_part;
+    *group = seq_own_group(shape, of_all);
     *lane = row % KL_MAC_ROWS;
-    return of_all % core->n_part == core->part;
+    return seq_part_holding(shape, of_all) == shape->part;
 }
 
 /* shift = w_frac + operand_frac - KL_Z_FRAC, at least 0. */

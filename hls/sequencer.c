@@ -43,10 +43,12 @@ static void enter_layer(struct sequencer *s, uint32_t layer)
 {
     const uint32_t n_layer = s->shape.n_layer;
 skip:
-    while (layer < n_layer && seq_n_group(&s->shape, layer) == 0) {
-        KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 0 max = 3)
-        forget_parts(s, layer & 1);
-        layer++;
+    for (uint32_t i = 0; i < KL_BUILD_LAYERS; i++) {
+        KL_PRAGMA(HLS UNROLL) /* within the main loop's cycle: no loop whose end depends on the shape */
+        if (layer < n_layer && seq_n_group(&s->shape, layer) == 0) {
+            forget_parts(s, layer & 1);
+            layer++;
+        }
     }
     if (layer < n_layer)
         forget_parts(s, layer & 1);
@@ -83,7 +85,8 @@ part:
         const uint32_t ready = s->ready[below & 1][part];
         if (part * KL_CELL_LANES < n_unit && (ready == (uint32_t)NOT_READY || ready > s->now)) {
             const uint32_t group = part / KL_GROUP_PARTS;
-            slot->waits_for_peer = ready == (uint32_t)NOT_READY && group % s->shape.n_part != s->shape.part;
+            slot->waits_for_peer =
+                ready == (uint32_t)NOT_READY && seq_part_holding(&s->shape, group) != s->shape.part;
             slot->layer = (uint8_t)below;
             slot->part = (uint8_t)part;
             return 0;

@@ -53,11 +53,23 @@ struct sequencer {
     uint32_t ready[2][KL_N_PART];
 };
 
-/* Groups of a layer whose rows this unit holds; columns steps of n operands. */
+/* Which part holds group `group` of a layer, and where it is there. n_part is 1 or 2, so a mask and a shift:
+ * a division by it would not end within the sequencer's cycle. */
+static inline uint32_t seq_part_holding(const struct seq_shape *shape, uint32_t group)
+{
+    return group & (shape->n_part - 1u);
+}
+
+static inline uint32_t seq_own_group(const struct seq_shape *shape, uint32_t group)
+{
+    return group >> (shape->n_part - 1u);
+}
+
+/* Groups of a layer whose rows this unit holds; column steps of n operands. */
 static inline uint32_t seq_n_group(const struct seq_shape *shape, uint32_t layer)
 {
-    const uint32_t all = (shape->n_hidden[layer] + KL_GROUP_UNITS - 1) / KL_GROUP_UNITS;
-    return (all - shape->part + shape->n_part - 1) / shape->n_part;
+    const uint32_t all = (shape->n_hidden[layer] + KL_GROUP_UNITS - 1u) / KL_GROUP_UNITS;
+    return seq_own_group(shape, all + shape->n_part - 1u - shape->part);
 }
 
 static inline uint32_t seq_n_col(uint32_t n_operand)
@@ -68,7 +80,7 @@ static inline uint32_t seq_n_col(uint32_t n_operand)
 /* Part of the whole h that part p of this unit's group g is. */
 static inline uint32_t seq_part_of(const struct seq_shape *shape, uint32_t group, uint32_t p)
 {
-    return (group * shape->n_part + shape->part) * KL_GROUP_PARTS + p;
+    return ((group << (shape->n_part - 1u)) + shape->part) * KL_GROUP_PARTS + p;
 }
 
 /* Weight words, in the order W_x of layer 0, W_h of layer 0, W_x of layer 1 ...: group by group, a word per

@@ -40,8 +40,8 @@ static uint32_t check_place(const struct kl_core *core, uint32_t slot, uint32_t 
 static int own_unit(const struct seq_shape *shape, uint32_t unit, uint32_t *own)
 {
     const uint32_t group = unit / KL_GROUP_UNITS;
-    *own = group / shape->n_part * KL_GROUP_UNITS + unit % KL_GROUP_UNITS;
-    return group % shape->n_part == shape->part;
+    *own = seq_own_group(shape, group) * KL_GROUP_UNITS + unit % KL_GROUP_UNITS;
+    return seq_part_holding(shape, group) == shape->part;
 }
 
 uint32_t stream_take(const struct kl_core *core, uint32_t slot, uint32_t stream, struct kl_state *state)

@@ -17,8 +17,9 @@ static uint32_t registers_per_request(const struct kl_image_header *header)
 }
 
 struct figures {
-    uint32_t step_cycles, unprepared_cycles, prepare_cycles, n_register;
-    double step_us, unprepared_us, prepare_us, io_us;
+    uint32_t step_cycles, unprepared_cycles, prepare_cycles, n_register, io_cycles;
+    double step_us, unprepared_us, prepare_us, io_us, /* over PCIe */
+        copy_us;                                      /* in the kernel, between its registers and its core */
 };
 
 static struct figures figures_of(const struct csim_subject *subject, const struct csim_clock *clock)
@@ -27,10 +28,12 @@ static struct figures figures_of(const struct csim_subject *subject, const struc
     struct figures f = {.step_cycles = build->step_cycles(&subject->shape, subject->n_unit, 1),
                         .unprepared_cycles = build->step_cycles(&subject->shape, subject->n_unit, 0),
                         .prepare_cycles = build->prepare_cycles(&subject->shape, subject->n_unit),
-                        .n_register = registers_per_request(&subject->shape)};
+                        .n_register = registers_per_request(&subject->shape),
+                        .io_cycles = build->io_cycles(&subject->shape)};
     f.step_us = f.step_cycles / clock->mhz;
     f.unprepared_us = f.unprepared_cycles / clock->mhz;
     f.prepare_us = f.prepare_cycles / clock->mhz;
+    f.copy_us = f.io_cycles / clock->mhz;
     f.io_us = clock->io.register_ns > 0 ? f.n_register * clock->io.register_ns * 1e-3 : clock->io.us;
     return f;
 }
@@ -75,10 +78,11 @@ static const char *io_label(const struct csim_io *io)
 
 static json_t *io_json(const struct csim_clock *clock, const struct figures *f)
 {
-    return json_pack("{s:s, s:f, s:i, s:o, s:f}", "label", io_label(&clock->io), "us", f->io_us,
+    return json_pack("{s:s, s:f, s:i, s:o, s:i, s:f, s:f}", "label", io_label(&clock->io), "us", f->io_us,
                      "registers_written", (int)f->n_register, "register_ns",
-                     clock->io.register_ns > 0 ? json_real(clock->io.register_ns) : json_null(), "step_us",
-                     f->step_us + f->io_us);
+                     clock->io.register_ns > 0 ? json_real(clock->io.register_ns) : json_null(),
+                     "copy_cycles", (int)f->io_cycles, "copy_us", f->copy_us, "step_us",
+                     f->step_us + f->io_us + f->copy_us);
 }
 
 json_t *csim_report_json(const struct csim_subject *subject, const struct csim_clock *clock,
@@ -124,7 +128,9 @@ static void print_cycles(const struct csim_clock *clock, const struct figures *f
     printf("  prepare               %5u  %6.3f us\n", f->prepare_cycles, f->prepare_us);
     printf("  input and output             %6.3f us  %s; a request writes %u registers\n", f->io_us,
            io_label(&clock->io), f->n_register);
-    printf("  step with both               %6.3f us\n", f->step_us + f->io_us);
+    printf("  register block        %5u  %6.3f us  request in and answer out, a beat of 64 bytes per cycle\n",
+           f->io_cycles, f->copy_us);
+    printf("  step with all of it          %6.3f us\n", f->step_us + f->io_us + f->copy_us);
 }
 
 static void print_resources(const struct kl_resources *resources)
