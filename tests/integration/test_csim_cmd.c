@@ -220,6 +220,7 @@ static void test_beyond_a_build(void **state)
     expect("--build small --shape 8,129x1,3", 1, "129 hidden units, at most 128): take --build large");
     expect("--build fast --shape 8,128-129,3 --units 2 --vectors 4", 0, "build fast pair");
     expect("--build large --shape 257,8x1,3", 1, "257 inputs, at most 256), and no other build");
+    expect("--shape 257,256x3,3", 1, "257 inputs, at most 256), and no other build"); /* the largest's limit */
     expect("--build large --shape 8,8x4,3", 1, "4 layers, at most 3)");
     expect("--build large --shape 8,8x1,9", 1, "9 classes, at most 8)");
     assert_string_equal(said.out, "");
@@ -268,6 +269,21 @@ static void test_wrong_usage(void **state)
         assert_string_equal(said.out, "");
     }
     expect("--help", 0, "--write-vectors");
+}
+
+/* A verdict that nobody got is a failure. */
+static void test_full_output(void **state)
+{
+    static const char *const arguments[] = {
+        "--build small --shape 8,8x1,2 --vectors 10", "--build small --shape 8,8x1,2 --vectors 10 --json",
+        "--check-vectors " KL_CSIM_DATA "/odd --build small", "--all", "--all --json"};
+    (void)state;
+    for (size_t i = 0; i < sizeof arguments / sizeof arguments[0]; i++) {
+        command_free(&said);
+        said = command_shell("'%s' csim %s >/dev/full", KILLLINE, arguments[i]);
+        assert_int_equal(said.status, 1);
+        assert_non_null(strstr(said.err, "standard output: write failed"));
+    }
 }
 
 /* ---- a package, and a day's features ---- */
@@ -415,16 +431,21 @@ static void test_all(void **state)
           "@/data/cycles.json");
     expect("--all --data @/data", 1, "moved: fast 128,128x2,3 step 7 -> ");
     assert_non_null(strstr(said.out, "MOVED 1"));
+    assert_non_null(strstr(said.out, "no bit moved, 1 cycle count did"));
     shell("sed -i 's/^cycles fast/cycles slow/; 0,/^class/s/^class .*/class 7/' @/data/odd/vectors.txt");
     expect("--all --data @/data --record --json", 1, "class, slot 0: ");
     json_t *root = said_json();
     assert_false(is_true(root, "pass"));
     assert_int_equal(json_array_size(json_object_get(root, "rows")), 6);
+    assert_int_equal(number(json_array_get(json_object_get(root, "rows"), 5), "compute_units"), 2);
     assert_int_equal(json_array_size(json_object_get(root, "moved")), 0);
     json_decref(root);
     shell("cmp @/data/cycles.json " KL_CSIM_DATA "/cycles.json"); /* as it was before the edit */
     shell("rm @/data/cycles.json");
-    expect("--all --data @/data", 1, "--record writes it");
+    expect("--all --data @/data", 1, "/data/cycles.json: No such file or directory; --record writes it");
+    assert_null(strstr(said.err, "line"));
+    shell("echo '[{]' >@/data/cycles.json");
+    expect("--all --data @/data", 1, "/data/cycles.json, line 1: ");
     expect("--all --data @/absent --record", 1, "absent");
 }
 
@@ -446,6 +467,7 @@ static void test_broken_kernel(void **state)
     (void)state;
     expect_broken("--build small --shape 8,40x2,3 --vectors 60", "FAIL  cell update");
     assert_non_null(strstr(said.out, "FAIL  whole kernel"));
+    assert_non_null(strstr(said.out, " differences in ")); /* a case may have several */
     assert_non_null(strstr(said.out, "PASS  MAC array"));
     expect_broken("--build small --shape 8,40x2,3 --vectors 60 --units 2 --json", "\"pass\":false");
     json_t *root = said_json();
@@ -466,6 +488,7 @@ static void test_broken_kernel(void **state)
     expect_broken("--check-vectors " KL_CSIM_DATA "/saturate --build small", "FAIL  small");
     expect_broken("--all", "first difference of small: ");
     assert_non_null(strstr(said.out, "FAIL"));
+    assert_null(strstr(said.out, "no bit moved"));
 }
 
 int main(void)
@@ -477,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_seed),
         cmocka_unit_test(test_beyond_a_build),
         cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_full_output),
         cmocka_unit_test(test_package),
         cmocka_unit_test(test_features),
         cmocka_unit_test(test_golden_vectors),

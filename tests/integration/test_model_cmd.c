@@ -169,6 +169,15 @@ static void shipped_package_packs_again(void **state)
     expect("pack " KL_MODELS "/primary.onnx --norm %s/norm.json --out %s/again.klm --weights fp16", 0, "");
     assert_int_equal(model_load(in("again.klm"), &packed, error), 0);
     assert_memory_equal(shipped.sha256, packed.sha256, sizeof(shipped.sha256));
+    model_free(&packed);
+    /* So does what info says of it: the way to other weights of a network whose norm.json is not at hand. */
+    expect("info " KL_MODELS "/primary.klm --json", 0, "");
+    json_t *info = output_json();
+    assert_int_equal(json_dump_file(info, in("info.json"), 0), 0);
+    json_decref(info);
+    expect("pack " KL_MODELS "/primary.onnx --norm %s/info.json --out %s/again.klm", 0, "");
+    assert_int_equal(model_load(in("again.klm"), &packed, error), 0);
+    assert_memory_equal(shipped.sha256, packed.sha256, sizeof(shipped.sha256));
     model_free(&shipped);
     model_free(&packed);
 }
