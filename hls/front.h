@@ -63,9 +63,9 @@ int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, uint32
 uint32_t front_load_beat(struct kl_core *core, const uint64_t *image);
 
 /* One round of doorbell mode: front_serve, then the load: its doorbell, or a beat. image: the load's, the
- * same until LOAD_DONE moves; NULL: there is none; a doorbell
- * ends with KL_E_IMAGE at once, a load under way waits. LOAD_DONE becomes the number of the doorbell
- * whose load has ended; a refused doorbell's number never shows there. */
+ * same until LOAD_DONE moves; NULL: there is none, so that a doorbell ends with KL_E_IMAGE at once and a load
+ * under way waits. LOAD_DONE becomes the number of the doorbell whose load has ended; a refused doorbell's
+ * number never shows there. */
 void front_round(struct front *front, struct kl_core *core, uint32_t *reg, const uint64_t *image,
                  uint32_t *host_result);
 

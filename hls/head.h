@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* logit += sum, for the rows of a column step (mac_head). */
+/* logit += sum, a column step's sums of the head's rows (mac_array's wide). */
 void head_accumulate(int64_t logit[KL_N_CLASS_MAX], const int64_t sum[KL_N_CLASS_MAX]);
 
 /* The class of the largest of the first n_class logits; a tie goes to the lowest. n_class >= 1. */

@@ -270,13 +270,18 @@ static_assert(offsetof(struct kl_info, image_hash) == 48, "no hidden padding");
  *
  * Words 32 to 47 and the request ring are the host's, all others the kernel's; both kinds lie in whole beats
  * of 64 bytes. Doorbell mode: the kernel restarts by itself and looks at the block in every round. The host
- * owns the words that it writes, the kernel all others; counters run on modulo 2^32. request: write entry
- * tail % KL_QUEUE_DEPTH of the request ring, then KL_REG_REQUEST_TAIL = tail + 1 answer:  KL_REG_RESULT_TAIL
- * moved on: read entry (old tail) % KL_QUEUE_DEPTH of the result ring, then KL_REG_RESULT_HEAD += 1, which
- * frees the entry load:    the image's size and slot, then KL_REG_LOAD_DOORBELL += 1; KL_REG_LOAD_DONE
- * becomes its number when the load has ended with KL_REG_LOAD_STATUS; that of a refused doorbell never shows
- * there result to host memory: KL_REG_CONFIG bit 0: answers also go to entry (tail % KL_QUEUE_DEPTH) of the
- * host's buffer, before KL_REG_RESULT_TAIL moves */
+ * owns the words that it writes, the kernel all others; counters run on modulo 2^32.
+ *
+ * Request: write entry tail % KL_QUEUE_DEPTH of the request ring, then KL_REG_REQUEST_TAIL = tail + 1.
+ *
+ * Answer: KL_REG_RESULT_TAIL has moved on; read entry (old tail) % KL_QUEUE_DEPTH of the result ring, then
+ * KL_REG_RESULT_HEAD += 1, which frees the entry.
+ *
+ * Load: write the image's size and slot, then KL_REG_LOAD_DOORBELL += 1. KL_REG_LOAD_DONE becomes its number
+ * when the load has ended with KL_REG_LOAD_STATUS; the number of a refused doorbell never shows there.
+ *
+ * Answers to host memory: with KL_REG_CONFIG bit 0 set they also go to entry (tail % KL_QUEUE_DEPTH) of the
+ * host's buffer, before KL_REG_RESULT_TAIL moves. */
 enum kl_reg {
     KL_REG_INFO = 0, /* struct kl_info, read only */
     KL_REG_REQUEST_TAIL = 32,
@@ -380,7 +385,7 @@ struct kl_build {
     uint32_t (*check_shape)(const struct kl_image_header *header, uint32_t n_part);
     uint32_t (*step_cycles)(const struct kl_image_header *header, uint32_t n_part, int prepared);
     uint32_t (*prepare_cycles)(const struct kl_image_header *header, uint32_t n_part);
-    uint32_t (*reset_cycles)(const struct kl_image_header *header, uint32_t n_part);
+    uint32_t (*reset_cycles)(void); /* of any model */
     uint32_t (*frame_cycles)(void); /* a request that does nothing else: a second PREPARE, a late one */
     /* A step's request and answer between the register block and the core: on top of its step_cycles. */
     uint32_t (*io_cycles)(const struct kl_image_header *header);

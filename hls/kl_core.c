@@ -57,7 +57,7 @@ static uint32_t cycles_ahead(const struct kl_core *core, const struct kl_request
         return prepared ? model->cycles_step_prepared : model->cycles_step;
     if (request->op == KL_OP_PREPARE)
         return prepared ? (uint32_t)KL_FRAME : model->cycles_prepare;
-    return model->cycles_reset;
+    return seq_reset_cycles();
 }
 
 /* Everything of an answer but what the operation brings. Returns 1 if the operation is to be carried out. */

@@ -18,7 +18,7 @@ struct kl_model {
     uint8_t head_frac;
     uint64_t image_hash;
     uint32_t word_x[KL_BUILD_LAYERS], word_h[KL_BUILD_LAYERS]; /* first weight word of each matrix */
-    uint32_t cycles_step, cycles_step_prepared, cycles_prepare, cycles_reset;
+    uint32_t cycles_step, cycles_step_prepared, cycles_prepare;
 };
 
 /* A load on its way: a state machine that takes one 64-bit word of the image at a time (loader.c). */
@@ -61,8 +61,8 @@ struct kl_run {
     uint32_t x_good;
     struct operand_step x[KL_BUILD_IN / KL_MAC_COLS];
     /* The step's new h of the layer being read and the layer being written (by the layer's parity): in
-     * registers, since a part is read in the cycle after it came. Never written beyond the shape, where
-     * weights are 0. */
+     * registers, since a part is read in the cycle after it came. Beyond the shape it does not matter:
+     * weights are 0 there. */
     struct operand_step h[2][KL_N_COL];
     uint32_t peer_failed; /* the link brought another request's h, or nothing for LINK_PATIENCE cycles */
     uint32_t waited;      /* cycles in a row that the link brought nothing */

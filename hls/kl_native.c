@@ -159,12 +159,6 @@ static uint32_t prepare_cycles(const struct kl_image_header *header, uint32_t n_
     return seq_prepare_cycles(&shape);
 }
 
-static uint32_t reset_cycles(const struct kl_image_header *header, uint32_t n_part)
-{
-    const struct seq_shape shape = loader_shape(header, 0, n_part);
-    return seq_reset_cycles(&shape);
-}
-
 static uint32_t io_cycles(const struct kl_image_header *header)
 {
     return front_io_cycles(header->n_in);
@@ -204,7 +198,7 @@ __attribute__((visibility("default"))) const struct kl_build KL_BUILD_SYMBOL(kl_
     .check_shape = loader_check_shape,
     .step_cycles = step_cycles,
     .prepare_cycles = prepare_cycles,
-    .reset_cycles = reset_cycles,
+    .reset_cycles = seq_reset_cycles,
     .frame_cycles = frame_cycles,
     .io_cycles = io_cycles,
     .resources = kl_resources_estimate,

@@ -2,8 +2,8 @@
  * of kl_resources.c over the parameters of kl_build.h. A platform's shell (PCIe, DMA, memory controllers) is
  * not included, neither in what is used nor in what a card has left.
  *
- * The memories' figures count the weights in two arrays, some rows in block RAM and some in UltraRAM
- * (n_row_uram): hls/README.md says what that asks of the source. */
+ * The memories' figures count the weights where weights.h puts them: some rows in block RAM and some in
+ * UltraRAM (n_row_uram). */
 #ifndef KL_RESOURCES_H
 #define KL_RESOURCES_H
 
@@ -25,7 +25,7 @@ enum kl_area_unit {
     KL_AREA_MAC,     /* multipliers, adder trees, operand fetch */
     KL_AREA_ROUND,   /* block accumulators, shifts, z */
     KL_AREA_CELLS,   /* gates, T's tables, c', h */
-    KL_AREA_HEAD,    /* its multipliers, trees, argmax */
+    KL_AREA_HEAD,    /* weight selection, wide trees, argmax; the products are the array's */
     KL_AREA_WEIGHTS, /* both slots: weights, biases, shifts, head */
     KL_AREA_STATE,   /* h, c, prepared sums of all streams */
     KL_AREA_CONTROL, /* sequencer, controller, register block, loader, save and restore */

@@ -118,7 +118,7 @@ int tb_run_load(struct tb_run *run, uint32_t slot_no, const struct tb_model *mod
     for (int prepared = 0; prepared < 2; prepared++)
         slot->step_cycles[prepared] = run->build->step_cycles(image, run->n_part, prepared);
     slot->prepare_cycles = run->build->prepare_cycles(image, run->n_part);
-    slot->reset_cycles = run->build->reset_cycles(image, run->n_part);
+    slot->reset_cycles = run->build->reset_cycles();
     choose_streams(run, slot);
     struct kl_info info;
     run->build->info(run->unit[run->n_part - 1], &info);

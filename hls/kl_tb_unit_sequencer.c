@@ -303,16 +303,14 @@ static void check_cycles(const struct schedule *schedule, const char *what, uint
 static void check_shape(struct schedule *schedule, const struct seq_shape *shape)
 {
     const uint32_t frame = KL_LAT_DECODE + KL_LAT_RESULT;
-    uint32_t reset = frame;
+    const uint32_t reset = frame + KL_BUILD_LAYERS * (KL_OPERANDS / KL_CELL_LANES);
     schedule->report->n_case++;
     const uint32_t step = KL_LAT_DECODE + run(schedule, shape, SEQ_STEP) - 1 + DEPTH_ANSWER;
     const uint32_t prepare = run(schedule, shape, SEQ_PREPARE) + DEPTH_MAC;
-    for (uint32_t l = 0; l < shape->n_layer; l++)
-        reset += ceil_div(shape->n_hidden[l], KL_CELL_LANES);
     check_cycles(schedule, "prepared step", seq_step_cycles(shape, 1), step);
     check_cycles(schedule, "unprepared step", seq_step_cycles(shape, 0), step + prepare);
     check_cycles(schedule, "prepare", seq_prepare_cycles(shape), frame + prepare);
-    check_cycles(schedule, "reset", seq_reset_cycles(shape), reset);
+    check_cycles(schedule, "reset", seq_reset_cycles(), reset);
     for (uint32_t u = 0; u < shape->n_part; u++) {
         struct seq_shape own = *shape;
         own.part = (uint8_t)u;

@@ -393,7 +393,6 @@ static uint32_t end_load(struct kl_core *core, uint32_t status)
     model->cycles_step_prepared = seq_step_cycles(&model->shape, 1);
     model->cycles_prepare = seq_prepare_cycles(&model->shape);
     model->cycles_step = model->cycles_step_prepared + model->cycles_prepare - KL_FRAME;
-    model->cycles_reset = seq_reset_cycles(&model->shape);
     model->loaded = 1; /* the switch: the next request finds the new model whole */
     return KL_OK;
 }

@@ -213,12 +213,7 @@ uint32_t seq_step_cycles(const struct seq_shape *shape, int prepared)
     return prepared ? step : step + run_to_end(shape, SEQ_PREPARE) + KL_DEPTH_MAC;
 }
 
-/* A part of h and c per cycle. */
-uint32_t seq_reset_cycles(const struct seq_shape *shape)
+uint32_t seq_reset_cycles(void)
 {
-    uint32_t cycles = KL_FRAME;
-layer:
-    for (uint32_t l = 0; l < shape->n_layer; l++)
-        cycles += (shape->n_hidden[l] + KL_CELL_LANES - 1) / KL_CELL_LANES;
-    return cycles;
+    return KL_FRAME + KL_BUILD_LAYERS * KL_N_PART;
 }

@@ -99,7 +99,9 @@ void seq_peer_part(struct sequencer *s, uint32_t layer, uint32_t part);
  * or for a pair whose link has KL_LAT_LINK. prepared: the step finds W_h.h + b ready. */
 uint32_t seq_step_cycles(const struct seq_shape *shape, int prepared);
 uint32_t seq_prepare_cycles(const struct seq_shape *shape);
-uint32_t seq_reset_cycles(const struct seq_shape *shape);
+
+/* stream_reset's loop: a part of h and c per cycle, all that a stream has room for, whatever the shape. */
+uint32_t seq_reset_cycles(void);
 
 #ifdef __cplusplus
 }

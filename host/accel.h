@@ -24,9 +24,9 @@ struct accel_ops {
      * requests to it answer KL_E_EMPTY until the load has ended. KL_OK, KL_E_SLOT, KL_E_BUSY (a load is under
      * way). image must stay until then. */
     uint32_t (*load_begin)(struct accel *accel, uint32_t slot, const void *image, size_t size_bytes);
-    /* A bounded piece of the load (below a microsecond on the host). KL_E_BUSY: go on calling; else the load
-     * has ended and this is its verdict: KL_OK, the slot is live, or it is empty. Without a load under way:
-     * KL_E_EMPTY. */
+    /* A bounded piece of the load: below a microsecond on the host, but for the last few, which count the
+     * model's cycles and take some microseconds. KL_E_BUSY: go on calling; else the load has ended and this
+     * is its verdict: KL_OK, the slot is live, or it is empty. Without a load under way: KL_E_EMPTY. */
     uint32_t (*load_advance)(struct accel *accel);
     /* State of a stream in a slot, between two of its steps: kl_abi.h. Returns enum kl_status. */
     uint32_t (*save)(struct accel *accel, uint32_t slot, uint32_t stream, struct kl_state *state);

@@ -173,7 +173,7 @@ static uint32_t cycles_ahead(const struct accel_cpu *self, const struct slot *sl
         return prepared ? slot->cycles_step_prepared : slot->cycles_step;
     if (op == KL_OP_PREPARE)
         return prepared ? self->frame_cycles : slot->cycles_prepare;
-    return slot->cycles_reset;
+    return self->reset_cycles;
 }
 
 /* Everything of a result but what the operation brings. Returns 1 if the operation is to be carried out. */
@@ -348,7 +348,6 @@ static uint32_t cpu_load_advance(struct accel *accel)
     slot->cycles_step = loader->cycles_step;
     slot->cycles_step_prepared = loader->cycles_step_prepared;
     slot->cycles_prepare = loader->cycles_prepare;
-    slot->cycles_reset = loader->cycles_reset;
     slot->image_hash = loader->header.image_hash;
     slot->logit_frac = (uint8_t)(loader->header.head_frac + KL_H_FRAC);
     slot->state_stride = slot->model.state_bytes * (self->has_worker ? 2 : 1);

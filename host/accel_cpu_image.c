@@ -518,11 +518,8 @@ static uint32_t count_cycles(struct cpu_loader *loader)
     case 1:
         loader->cycles_step_prepared = build->step_cycles(&loader->header, 1, 1);
         return KL_E_BUSY;
-    case 2:
-        loader->cycles_prepare = build->prepare_cycles(&loader->header, 1);
-        return KL_E_BUSY;
     default:
-        loader->cycles_reset = build->reset_cycles(&loader->header, 1);
+        loader->cycles_prepare = build->prepare_cycles(&loader->header, 1);
         return KL_OK;
     }
 }

@@ -165,7 +165,7 @@ struct cpu_loader {
     /* Packing: the next vector. */
     uint32_t of_h, tile, vector, head_row;
 
-    uint32_t cycles_step, cycles_step_prepared, cycles_prepare, cycles_reset, n_cycles;
+    uint32_t cycles_step, cycles_step_prepared, cycles_prepare, n_cycles;
 };
 
 /* begin: *model and arena are the idle slot's; loader->variant and build are set. advance: about 64 bytes of

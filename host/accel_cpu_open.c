@@ -66,6 +66,7 @@ struct accel *accel_cpu_open(const struct accel_cpu_options *options)
     self->variant = cpu_variant_of(variant);
     self->variant_id = variant;
     self->frame_cycles = options->build->frame_cycles();
+    self->reset_cycles = options->build->reset_cycles();
     self->loader.variant = self->variant;
     self->loader.build = options->build;
     if (read_limits(options->build, &self->info)) {

@@ -15,7 +15,7 @@ struct stream {
 struct slot {
     struct cpu_model model;
     int loaded;
-    uint32_t cycles_step, cycles_step_prepared, cycles_prepare, cycles_reset;
+    uint32_t cycles_step, cycles_step_prepared, cycles_prepare;
     uint64_t image_hash;
     uint8_t logit_frac;
     uint32_t epoch; /* counts loads: every stream of an older one is at rest */
@@ -51,7 +51,7 @@ struct accel_cpu {
     const struct cpu_variant *variant;
     enum accel_cpu_variant variant_id;
     struct kl_info info;
-    uint32_t frame_cycles;
+    uint32_t frame_cycles, reset_cycles;
     uint32_t n_submitted, n_answered; /* run freely */
     uint64_t cycles;                  /* the kernel's clock */
     struct places owed;               /* prepares, in the kernel's count */

@@ -31,7 +31,7 @@ struct appliance {
     uint64_t expected;           /* submit -> last check, killline_expect */
     double to_ns;                /* clock units to ns */
     uint32_t egress_ip, egress_source;
-    uint32_t request_seq;
+    uint32_t request_seq, n_unheard; /* n_unheard: requests whose answers have not come */
     uint64_t publish_seq;
     struct stream streams[KL_N_STREAM_MAX];
     struct kl_request request;
@@ -103,13 +103,27 @@ static uint32_t call_accel(struct appliance *a, enum kl_op op, uint32_t stream, 
     a->request.stream = stream;
     a->request.seq_no = ++a->request_seq;
     a->request.budget_cycles = budget_cycles;
-    /* An answer that came after its time was up is still in the way: it is thrown away. */
-    if (accel->ops->submit(accel, &a->request) &&
-        (accel->ops->poll(accel, &a->result) != 1 || accel->ops->submit(accel, &a->request)))
-        return AUDIT_DEVICE_SILENT;
+    /* Answers that come after their time was up are still in the way, in the order of submission: they are
+     * thrown away, here if the queue is full and below otherwise. */
+    if (accel->ops->submit(accel, &a->request)) {
+        if (accel->ops->poll(accel, &a->result) != 1)
+            return AUDIT_DEVICE_SILENT;
+        a->n_unheard -= a->n_unheard > 0;
+        if (accel->ops->submit(accel, &a->request))
+            return AUDIT_DEVICE_SILENT;
+    }
+    a->n_unheard++;
     /* The device's time runs on the real clock in both modes: a card that hangs hangs in real time. */
     uint64_t start = clock_tsc(), limit = a->timeout;
-    while (!accel->ops->poll(accel, &a->result)) {
+    for (;;) {
+        int got = accel->ops->poll(accel, &a->result);
+        if (got < 0) { /* nothing is outstanding, it says */
+            a->n_unheard = 0;
+            return AUDIT_DEVICE_NONSENSE;
+        }
+        a->n_unheard -= (uint32_t)got;
+        if (got && !a->n_unheard)
+            break;
         if (clock_tsc() - start > limit)
             return AUDIT_DEVICE_SILENT;
         _mm_pause();

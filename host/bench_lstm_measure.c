@@ -367,6 +367,7 @@ static int init(struct bench *bench)
         return -1;
     memset(bench->evictor, 1, READ_BYTES_MAX);
     for (int i = 0; i < N_LOOP; i++) {
+        bench->step[i] = request_for(KL_OP_STEP, 0);
         bench->step[i].flags = KL_REQUEST_PREPARE;
     }
     for (uint32_t i = 0; i < BENCH_LSTM_N_BATCH; i++)

@@ -52,7 +52,9 @@ static void usage(FILE *out)
         "                    decisions bear it\n"
         "info   Shape, weights, labels, normalisation, provenance, hashes, and the modelled cycles of the "
         "smallest\n"
-        "       build of the kernel that takes it.\n"
+        "       build of the kernel that takes it. With --json what NORM.json holds is among it: the output "
+        "is "
+        "one.\n"
         "check  Runs the package in C simulation and the original network (FP32 weights) over the ticks of "
         "DIR\n"
         "       (features.npy, labels.npy, stream.npy of killline features), each stream with its own "
@@ -152,7 +154,9 @@ static int pack_with(const char *onnx_path, const char *norm_path, const char *o
     struct kl_image_header *image;
     char error[MODEL_ERROR_CHARS];
     if (!json_is_object(norm) || !json_is_object(json_object_get(norm, "provenance")))
-        return cmd_error("%s: must be an object with an object 'provenance'", norm_path);
+        return cmd_error(
+            "%s: must be an object with an object 'provenance': killline model --help shows the form",
+            norm_path);
     if (norm_u32(norm, norm_path, "feature_schema", &model.feature_schema) ||
         norm_u32(norm, norm_path, "horizon_events", &model.horizon_events) ||
         norm_u32(norm, norm_path, "warmup_ticks", &model.warmup_ticks) ||
@@ -226,14 +230,16 @@ static json_t *info_json(const struct model *model)
         json_array_append_new(weights, json_pack("{s:s, s:s}", "w_x", weights_name(image, l, MODEL_W_X),
                                                  "w_h", weights_name(image, l, MODEL_W_H)));
     snprintf(hash, sizeof(hash), "%016" PRIx64, image->image_hash);
+    json_t *manifest = json_loads(model->manifest, 0, NULL);
     return json_pack(
-        "{s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:i, s:s, s:o, s:s, s:{s:i, s:i, s:i}, s:o}", "network",
-        describe_network(image), "weights", weights, "feature_schema", model->feature_schema,
+        "{s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:i, s:s, s:o, s:s, s:{s:i, s:i, s:i}, s:O*, s:O*, s:o}",
+        "network", describe_network(image), "weights", weights, "feature_schema", model->feature_schema,
         "horizon_events", model->horizon_events, "warmup_ticks", model->warmup_ticks, "classes", classes,
         "normalisation", features, "image_bytes", image->size_bytes, "image_hash", hash, "sha256",
         hex(model->sha256, sizeof(model->sha256)), "build", build->name, "modelled_cycles", "step",
         build->step_cycles(image, 1, 0), "step_prepared", build->step_cycles(image, 1, 1), "prepare",
-        build->prepare_cycles(image, 1), "manifest", json_loads(model->manifest, 0, NULL));
+        build->prepare_cycles(image, 1), "features", json_object_get(manifest, "features"), "provenance",
+        json_object_get(manifest, "provenance"), "manifest", manifest);
 }
 
 static int info_text(const char *path, json_t *info)

@@ -297,7 +297,7 @@ int model_write(const char *path, const struct model *model, char error[MODEL_ER
         return refuse_file(error, path);
     int fd = mkostemp(temporary, O_CLOEXEC), result = -1;
     if (fd < 0) {
-        model_refuse(error, "%.160s: %s", temporary, strerror(errno));
+        model_refuse(error, "%.160s: %s", path, strerror(errno));
     } else {
         int failed = write_durably(fd, data, size_bytes), reason = errno;
         if (close(fd) && !failed) {

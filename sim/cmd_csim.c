@@ -415,20 +415,28 @@ static int check_vectors(const struct options *o)
     return status || !pass ? 1 : 0;
 }
 
+static int run(const struct options *o)
+{
+    struct csim_subject subject = {0};
+    int status;
+    if (o->all)
+        return csim_all(o->data_dir ? o->data_dir : KL_CSIM_DATA, o->seed, o->record, o->json);
+    if (o->check_dir)
+        return check_vectors(o);
+    status = open_subject(o, &subject);
+    if (!status)
+        status = o->write_dir ? write_vectors(o, &subject) : check(o, &subject);
+    model_free(&subject.package);
+    return status;
+}
+
 int cmd_csim(int argc, char **argv)
 {
     struct options o;
-    struct csim_subject subject = {0};
     int status = parse(argc, argv, &o);
     if (status)
         return status < 0 ? 0 : status;
-    if (o.all)
-        return csim_all(o.data_dir ? o.data_dir : KL_CSIM_DATA, o.seed, o.record, o.json);
-    if (o.check_dir)
-        return check_vectors(&o);
-    status = open_subject(&o, &subject);
-    if (!status)
-        status = o.write_dir ? write_vectors(&o, &subject) : check(&o, &subject);
-    model_free(&subject.package);
-    return status;
+    status = run(&o);
+    const int lost = fflush(stdout) || ferror(stdout);
+    return !status && lost ? cmd_error("csim: standard output: write failed") : status;
 }

@@ -111,7 +111,7 @@ static json_t *cycles_now(const struct row *row, const struct kl_image_header *h
                      "shape", shape, cycles_name[0], (json_int_t)build->step_cycles(header, row->n_unit, 1),
                      cycles_name[1], (json_int_t)build->step_cycles(header, row->n_unit, 0), cycles_name[2],
                      (json_int_t)build->prepare_cycles(header, row->n_unit), cycles_name[3],
-                     (json_int_t)build->reset_cycles(header, row->n_unit));
+                     (json_int_t)build->reset_cycles());
 }
 
 static int is_of(const json_t *a, const json_t *b)
@@ -170,11 +170,16 @@ static int open_record(struct all *all, const char *path, int record)
 {
     json_error_t error;
     all->moved = json_array();
+    errno = 0;
     all->record = record ? json_array() : json_load_file(path, 0, &error);
+    const int reason = errno;
     if (!all->moved || (record && !all->record))
         return csim_refuse(all->error, "out of memory");
+    if (!all->record && error.line < 1)
+        return csim_refuse(all->error, "%s: %s; --record writes it", path,
+                           reason ? strerror(reason) : error.text);
     if (!all->record)
-        return csim_refuse(all->error, "%s: line %d: %s; --record writes it", path, error.line, error.text);
+        return csim_refuse(all->error, "%s, line %d: %s; --record writes it", path, error.line, error.text);
     return json_is_array(all->record)
                ? 0
                : csim_refuse(all->error, "%s: an array is wanted; --record writes it", path);
@@ -197,9 +202,14 @@ static int write_record(struct all *all, const char *path)
 
 /* ---- the table ---- */
 
+static int has_equal_bits(const struct row *row)
+{
+    return csim_passed(&row->checks) && row->n_golden > 0 && !row->golden.n_mismatch;
+}
+
 static int is_equal(const struct row *row)
 {
-    return csim_passed(&row->checks) && row->n_golden > 0 && !row->golden.n_mismatch && !row->n_moved;
+    return has_equal_bits(row) && !row->n_moved;
 }
 
 static const char *first_of(const struct row *row)
@@ -257,15 +267,23 @@ static void print_table(const struct all *all, int pass)
             printf("first difference of %s%s: %s\n", all->row[i].build->name,
                    all->row[i].n_unit == 1 ? "" : " pair", first_of(&all->row[i]));
     }
-    for (size_t i = 0; i < json_array_size(all->moved); i++)
+    const size_t n_moved = json_array_size(all->moved);
+    int equal_bits = 1;
+    for (int i = 0; i < 2 * CSIM_N_BUILD; i++)
+        equal_bits &= has_equal_bits(&all->row[i]);
+    for (size_t i = 0; i < n_moved; i++)
         printf("moved: %s\n", json_string_value(json_array_get(all->moved, i)));
+    if (n_moved && equal_bits)
+        printf(
+            "no bit moved, %zu cycle count%s did: killline csim --all --record, if that is as it should be\n",
+            n_moved, n_moved == 1 ? "" : "s");
     puts(pass ? "PASS" : "FAIL");
 }
 
 static json_t *row_json(const struct row *row)
 {
     return json_pack("{s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:i, s:s?}", "build", row->build->name,
-                     "units", (int)row->n_unit, "pass", is_equal(row), "cases",
+                     "compute_units", (int)row->n_unit, "pass", is_equal(row), "cases",
                      (json_int_t)(csim_n_case(&row->checks) + row->golden.n_case), "mismatches",
                      (json_int_t)(csim_n_mismatch(&row->checks) + row->golden.n_mismatch), "golden_sets",
                      (json_int_t)row->n_golden, "golden_cases", (json_int_t)row->golden.n_case, "shapes",

@@ -154,9 +154,11 @@ int csim_check_shape(const struct kl_build *build, uint32_t n_unit, const struct
                                    csim_build[i]->name, n == 1 ? "" : " --units 2");
         }
     }
+    const struct kl_build *largest = csim_build[CSIM_N_BUILD - 1];
+    limit_text(largest, n_unit, header, limit, sizeof limit);
     return csim_refuse(error,
                        "%s is beyond build %s (%s), and no other build takes it: make the model smaller",
-                       shape, build->name, limit);
+                       shape, largest->name, limit);
 }
 
 /* ---- the kernel ---- */

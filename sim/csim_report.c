@@ -114,7 +114,7 @@ json_t *csim_report_json(const struct csim_subject *subject, const struct csim_c
 static void print_report(const char *name, const struct tb_report *report)
 {
     if (report->n_mismatch)
-        printf("FAIL  %-26s %" PRIu64 " of %" PRIu64 " cases differ\n      first: %s\n", name,
+        printf("FAIL  %-26s %" PRIu64 " differences in %" PRIu64 " cases\n      first: %s\n", name,
                report->n_mismatch, report->n_case, report->first);
     else
         printf("PASS  %-26s %" PRIu64 " cases\n", name, report->n_case);

@@ -79,7 +79,7 @@ static void write_cycles(FILE *file, const struct kl_image_header *image)
             if (build->check_shape(image, n_unit) == KL_OK)
                 fprintf(file, "cycles %s %u %u %u %u %u\n", build->name, n_unit,
                         build->step_cycles(image, n_unit, 1), build->step_cycles(image, n_unit, 0),
-                        build->prepare_cycles(image, n_unit), build->reset_cycles(image, n_unit));
+                        build->prepare_cycles(image, n_unit), build->reset_cycles());
         }
     }
 }

@@ -149,6 +149,8 @@ static int read_image(struct vectors *v, const char *dir, char *error)
                 malformed(&in, "the image says that it has %u bytes, here are %zu", v->header.size_bytes, at);
         else if (v->header.image_hash != kl_image_hash(v->image, at))
             status = malformed(&in, "the image's hash is another: write the vectors anew");
+        else if (v->build->check_shape(&v->header, v->n_unit) == KL_E_IMAGE)
+            status = malformed(&in, "the image's shape is none that a kernel takes: write the vectors anew");
     }
     reader_close(&in);
     return status;
@@ -197,9 +199,9 @@ static int check_cycles(struct vectors *v)
     static const char *const what[] = {"step", "unprepared step", "prepare", "reset"};
     struct reader *in = &v->in;
     const int mine = strcmp(next_word(in), v->build->name) == 0 && v->with_cycles;
-    const uint32_t now[] = {
-        v->build->step_cycles(&v->header, v->n_unit, 1), v->build->step_cycles(&v->header, v->n_unit, 0),
-        v->build->prepare_cycles(&v->header, v->n_unit), v->build->reset_cycles(&v->header, v->n_unit)};
+    const uint32_t now[] = {v->build->step_cycles(&v->header, v->n_unit, 1),
+                            v->build->step_cycles(&v->header, v->n_unit, 0),
+                            v->build->prepare_cycles(&v->header, v->n_unit), v->build->reset_cycles()};
     int64_t n_unit, cycles;
     if (next_number(in, 10, 1, 2, &n_unit))
         return -1;

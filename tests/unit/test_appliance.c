@@ -37,9 +37,10 @@ enum { N_OP_MAX = 256 };
 struct rig;
 
 struct fake {
-    struct accel accel; /* first */
-    struct kl_request request;
-    int outstanding, is_late;
+    struct accel accel;                        /* first */
+    struct kl_request request[KL_QUEUE_DEPTH]; /* outstanding, oldest first */
+    unsigned outstanding, depth;               /* depth: of its queue */
+    int is_late;
     unsigned n_idle_poll;    /* with nothing outstanding: where a backend in the process prepares */
     enum kl_op op[N_OP_MAX]; /* all that were taken */
     unsigned n_op;
@@ -54,14 +55,13 @@ struct fake {
 static int fake_submit(struct accel *accel, const struct kl_request *request)
 {
     struct fake *f = (struct fake *)(void *)accel;
-    if (f->outstanding) {
+    if (f->outstanding)
         f->is_late = 0; /* the late answer is there now */
+    if (f->outstanding == f->depth)
         return -1;
-    }
     assert_true(f->n_op < N_OP_MAX);
     f->op[f->n_op++] = (enum kl_op)request->op;
-    f->request = *request;
-    f->outstanding = 1;
+    f->request[f->outstanding++] = *request;
     f->n_bad_op += request->op == f->bad_op;
     return 0;
 }
@@ -73,12 +73,12 @@ static int fake_poll(struct accel *accel, struct kl_result *result)
         f->n_idle_poll++;
         return -1;
     }
-    if (f->during_step && f->request.op == KL_OP_STEP &&
+    if (f->during_step && f->request[0].op == KL_OP_STEP &&
         f->n_op > 2) { /* the first two are the start's own */
         f->during_step(f->rig);
         f->during_step = NULL;
     }
-    int bad = f->request.op == f->bad_op && f->n_bad_op == f->bad_nth;
+    int bad = f->request[0].op == f->bad_op && f->n_bad_op == f->bad_nth;
     if (bad && f->misdeed == SILENT) {
         f->bad_nth = 0;
         f->is_late = 1;
@@ -86,7 +86,7 @@ static int fake_poll(struct accel *accel, struct kl_result *result)
     if (f->is_late)
         return 0;
     *result = (struct kl_result){.abi_version = KL_ABI_VERSION,
-                                 .seq_no = f->request.seq_no,
+                                 .seq_no = f->request[0].seq_no,
                                  .kernel_cycles = N_CYCLE,
                                  .image_hash = IMAGE_HASH,
                                  .n_class = 3,
@@ -104,7 +104,8 @@ static int fake_poll(struct accel *accel, struct kl_result *result)
     }
     if (bad && f->misdeed == UNKNOWN_FLAG)
         result->flags = KL_RESULT_LATE | 2;
-    f->outstanding = 0;
+    f->outstanding--;
+    memmove(f->request, f->request + 1, f->outstanding * sizeof(f->request[0]));
     return 1;
 }
 
@@ -158,6 +159,7 @@ static void start(struct rig *r, const char *settings)
     for (int i = 0; i < FEATURES_N; i++)
         r->model.feature[i].scale = 1;
     r->fake.accel.ops = &fake_ops;
+    r->fake.depth = 1;
     r->rx = port_open_ring(error);
     r->tx = port_open_tx(r->config->egress.device, "", error);
     assert_true(r->rx && r->tx);
@@ -314,12 +316,12 @@ static void ticks_are_inferred_prepared_and_published(void **state)
 
 /* A device that was silent once is used again: its late answer is thrown away, and the stream, whose state
  * may have moved, starts anew. */
-static void a_late_answer_costs_one_tick(void **state)
+static void late_answer_costs_one_tick(unsigned depth)
 {
     struct rig r;
     struct appliance_stats stats;
-    (void)state;
     start(&r, "{}");
+    r.fake.depth = depth;
     r.fake.bad_op = KL_OP_STEP;
     r.fake.bad_nth = 3; /* the dummy, the first tick's, this one */
     r.fake.misdeed = SILENT;
@@ -336,6 +338,19 @@ static void a_late_answer_costs_one_tick(void **state)
     const struct audit_event *e = event_of(&r, AUDIT_EVENT_DEVICE_ERROR);
     assert_non_null(e);
     assert_int_equal(e->value[0], AUDIT_DEVICE_SILENT);
+}
+
+static void a_late_answer_costs_one_tick(void **state)
+{
+    (void)state;
+    late_answer_costs_one_tick(1);
+}
+
+/* Where the next request finds room behind the silent one, the late answer comes first. */
+static void a_late_answer_in_a_queue_costs_one_tick(void **state)
+{
+    (void)state;
+    late_answer_costs_one_tick(KL_QUEUE_DEPTH);
 }
 
 /* The event names what happened, not what the answer before it said. */
@@ -462,7 +477,7 @@ static void prepares_are_left_to_the_backend_under_the_real_clock(void **state)
         const int real = i < 2;
         assert_string_equal(operations(&r), real ? "SRSS" : "SRSPSP");
         /* of the last one */
-        assert_int_equal(r.fake.request.flags, real ? KL_REQUEST_PREPARE : 0);
+        assert_int_equal(r.fake.request[0].flags, real ? KL_REQUEST_PREPARE : 0);
         assert_int_equal(r.fake.n_idle_poll, real ? 2 : 0);
     }
 }
@@ -576,6 +591,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ticks_are_inferred_prepared_and_published),
         cmocka_unit_test(a_late_answer_costs_one_tick),
+        cmocka_unit_test(a_late_answer_in_a_queue_costs_one_tick),
         cmocka_unit_test(a_silent_reset_is_recorded_as_silence),
         cmocka_unit_test(a_failed_prepare_is_recorded),
         cmocka_unit_test(implausible_answers_are_device_errors),

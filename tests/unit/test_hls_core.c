@@ -15,7 +15,7 @@ enum {
     PREPARE = KL_FRAME + 1 + KL_DEPTH_MAC,
     STEP = KL_LAT_DECODE + KL_DEPTH_H + KL_DEPTH_HEAD,
     STEP_UNPREPARED = STEP + 1 + KL_DEPTH_MAC,
-    RESET = KL_FRAME + 1,
+    RESET = KL_FRAME + 3 * 256 / 8, /* small: its layers, and the parts of the largest h that a pair shares */
 };
 
 static struct kl_core *core;

@@ -37,7 +37,7 @@ static int set_up(void **state)
     step_cycles = build->step_cycles(image[0], 1, 0);
     step_cycles_prepared = build->step_cycles(image[0], 1, 1);
     prepare_cycles = build->prepare_cycles(image[0], 1);
-    reset_cycles = build->reset_cycles(image[0], 1);
+    reset_cycles = build->reset_cycles();
     frame_cycles = build->frame_cycles();
     return 0;
 }

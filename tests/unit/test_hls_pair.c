@@ -111,7 +111,7 @@ static void assert_pair_equals_single(struct pair *split, struct kl_unit *whole,
         const struct kl_result of_pair = exec_pair(split, &request, 0);
         assert_int_equal(of_pair.status, KL_OK);
         assert_true(kernel_rig_same(of_pair, kernel_rig_exec(&kl_build_large, whole, &request)));
-        const uint32_t cycles = request.op == KL_OP_RESET  ? build->reset_cycles(model, 2)
+        const uint32_t cycles = request.op == KL_OP_RESET  ? build->reset_cycles()
                                 : request.op == KL_OP_STEP ? build->step_cycles(model, 2, prepared[s])
                                 : prepared[s]              ? build->frame_cycles()
                                                            : build->prepare_cycles(model, 2);
@@ -300,7 +300,7 @@ static void late_counts_the_wait(void **state)
         struct kl_request request = kernel_rig_step(0, STREAM, 1);
         const uint32_t cycles = op == KL_OP_STEP      ? kl_build_small.step_cycles(image, 2, 0)
                                 : op == KL_OP_PREPARE ? kl_build_small.prepare_cycles(image, 2)
-                                                      : kl_build_small.reset_cycles(image, 2);
+                                                      : kl_build_small.reset_cycles();
         for (int i = 0; i < 3; i++) {
             request.op = KL_OP_STEP; /* back to not prepared */
             request.budget_cycles = 0;
