@@ -133,8 +133,7 @@ shift:
     front->n_prepare = n + 1;
 }
 
-/* Words in a beat of the block: what it gives and takes per cycle (kl_kernel.c, reg's reshape). */
-enum { BEAT_WORDS = 16, BEAT_X = 2 * BEAT_WORDS, BEAT_STEPS = BEAT_X / KL_MAC_COLS };
+enum { BEAT_WORDS = RECORD_BEAT_WORDS, BEAT_X = 2 * BEAT_WORDS, BEAT_STEPS = BEAT_X / KL_MAC_COLS };
 static_assert((int)RECORD_REQUEST_X == (int)BEAT_WORDS && RECORD_REQUEST_WORDS % BEAT_WORDS == 0,
               "x starts a beat");
 static_assert(RECORD_RESULT_WORDS % BEAT_WORDS == 0 && (int)KL_REG_REQUESTS % BEAT_WORDS == 0, "whole beats");
@@ -172,8 +171,9 @@ x_beat:
 void front_give(const struct kl_result *result, uint32_t *words)
 {
 beat:
-    for (uint32_t first = 0; first < RECORD_RESULT_WORDS; first += BEAT_WORDS) {
-        KL_PRAGMA(HLS PIPELINE II = 1) /* a beat per cycle */
+    for (uint32_t n = 1; n <= RECORD_RESULT_WORDS / BEAT_WORDS; n++) {
+        KL_PRAGMA(HLS PIPELINE II = 1) /* a beat per cycle, the one with seq_no last */
+        const uint32_t first = RECORD_RESULT_WORDS - n * BEAT_WORDS;
     word:
         for (uint32_t i = 0; i < BEAT_WORDS; i++) {
             KL_PRAGMA(HLS UNROLL)
@@ -198,12 +198,13 @@ static void serve_request(struct front *front, struct kl_core *core, uint32_t *r
     const uint32_t entry = front->request_head % KL_QUEUE_DEPTH;
     front_take(core, &reg[KL_REG_REQUESTS + entry * RECORD_REQUEST_WORDS], &request);
     const uint64_t waited = core->cycles - front->seen_at[entry];
-    core_exec_taken(core, &request, waited > UINT32_MAX ? UINT32_MAX : (uint32_t)waited, &result);
+    const uint32_t at = front->result_tail % KL_QUEUE_DEPTH;
+    uint32_t *words = &reg[KL_REG_RESULTS + at * RECORD_RESULT_WORDS];
+    core_exec_taken(core, &request, waited > UINT32_MAX ? UINT32_MAX : (uint32_t)waited, &result, words);
     front->request_head++;
     if (result.status == KL_OK && request.flags & KL_REQUEST_PREPARE && !(result.flags & KL_RESULT_LATE))
         want_prepare(front, &request);
-    const uint32_t at = front->result_tail % KL_QUEUE_DEPTH;
-    front_give(&result, &reg[KL_REG_RESULTS + at * RECORD_RESULT_WORDS]);
+    front_give(&result, words); /* a step's once more */
     if (reg[KL_REG_CONFIG] & KL_CONFIG_RESULT_TO_HOST && host_result)
         front_give(&result, &host_result[at * RECORD_RESULT_WORDS]);
     front->result_tail++;
@@ -223,8 +224,8 @@ static void serve_prepare(struct front *front, struct kl_core *core)
     request.budget_cycles = 0;
     request.slot = front->prepare_slot[front->n_prepare];
     request.stream = front->prepare_stream[front->n_prepare];
-    core_exec_taken(core, &request, 0,
-                    &result); /* a slot that was emptied meanwhile refuses: nothing to prepare */
+    core_exec_taken(core, &request, 0, &result,
+                    NULL); /* a slot that was emptied meanwhile refuses: nothing to prepare */
 }
 
 static void load_ended(struct front *front, uint32_t status)

@@ -5,6 +5,7 @@
 
 #include "head.h"
 #include "kl_pragma.h"
+#include "records.h"
 
 uint32_t core_check_request(const struct kl_core *core, const struct kl_request *request)
 {
@@ -72,49 +73,82 @@ static int begin(const struct kl_core *core, const struct kl_request *request, u
     result->status = (uint16_t)core_check_request(core, request);
     if (result->status != KL_OK)
         return 0;
+    const struct kl_model *model = &core->model[request->slot];
     const uint32_t cycles = cycles_ahead(core, request);
-    if (request->budget_cycles != 0 && (uint64_t)wait_cycles + cycles > request->budget_cycles)
-        result->flags = KL_RESULT_LATE;
-    result->kernel_cycles = result->flags & KL_RESULT_LATE ? (uint32_t)KL_FRAME : cycles;
+    const int late = request->budget_cycles != 0 && (uint64_t)wait_cycles + cycles > request->budget_cycles;
+    const int prepared =
+        late ? core->prepared[request->slot][request->stream] : request->op == KL_OP_PREPARE; /* afterwards */
+    result->flags = late ? KL_RESULT_LATE : 0;
+    result->kernel_cycles = late ? (uint32_t)KL_FRAME : cycles;
     result->wait_cycles = wait_cycles;
-    return !(result->flags & KL_RESULT_LATE);
+    result->prepare_cycles = prepared ? (uint32_t)KL_FRAME : model->cycles_prepare;
+    result->image_hash = model->image_hash;
+    result->n_class = (uint8_t)model->shape.n_class;
+    result->logit_frac = (uint8_t)(model->head_frac + KL_H_FRAC);
+    return !late;
 }
 
 /* Turns what begin wrote into an error's answer. */
 static void fail(struct kl_result *result, uint32_t status)
 {
+    const struct kl_result begun = *result;
+    memset(result, 0, sizeof *result);
+    result->abi_version = KL_ABI_VERSION;
     result->status = (uint16_t)status;
-    result->flags = 0;
-    result->kernel_cycles = 0;
-    result->wait_cycles = 0;
+    result->stream = begun.stream;
+    result->seq_no = begun.seq_no;
+    result->slot = begun.slot;
 }
 
-static void end(struct kl_core *core, const struct kl_request *request, struct kl_result *result)
+static void end(struct kl_core *core, const struct kl_result *result)
 {
-    if (result->status != KL_OK) {
-        core->cycles += KL_FRAME;
-        return;
+    core->cycles += result->status == KL_OK ? result->kernel_cycles : (uint32_t)KL_FRAME;
+}
+
+static void answer(const struct kl_core *core, struct kl_result *result)
+{
+    result->cls = head_argmax(core->run.logit, result->n_class);
+logit:
+    for (uint32_t k = 0; k < KL_N_CLASS_MAX; k++) {
+        KL_PRAGMA(HLS UNROLL)
+        result->logits[k] = core->run.logit[k]; /* 0 from n_class on: zero weights and bias */
     }
-    const struct kl_model *model = &core->model[request->slot];
-    core->cycles += result->kernel_cycles;
-    result->prepare_cycles =
-        core->prepared[request->slot][request->stream] ? (uint32_t)KL_FRAME : model->cycles_prepare;
-    result->image_hash = model->image_hash;
-    result->n_class = (uint8_t)model->shape.n_class;
-    result->logit_frac = (uint8_t)(model->head_frac + KL_H_FRAC);
 }
 
 /* ---- one unit ---- */
 
 static_assert((int)KL_DEPTH_H >= 24, "the distance of h in run's pragma");
 
-/* Returns the cycles that the sequencer took. */
-static uint32_t run(struct kl_core *core, enum seq_mode mode)
+/* One cycle: of the schedule, or behind it of a step's answer, whose beats leave from inside the pipeline.
+ * (What stands behind a pipelined loop waits until the loop's last iteration has left its last stage, far
+ * behind the head's.) The beat with seq_no goes last: when it is there, the answer is whole. */
+static int run_cycle(struct kl_core *core, struct kl_result *result, uint32_t *words)
+{
+    KL_PRAGMA(HLS INLINE)
+    struct kl_run *r = &core->run;
+    if (datapath_cycle(core, NULL, NULL))
+        return 1;
+    if (!words || r->n_beat == RECORD_RESULT_WORDS / RECORD_BEAT_WORDS)
+        return 0;
+    answer(core, result);
+    r->n_beat++;
+    const uint32_t first = RECORD_RESULT_WORDS - r->n_beat * RECORD_BEAT_WORDS;
+word:
+    for (uint32_t i = 0; i < RECORD_BEAT_WORDS; i++) {
+        KL_PRAGMA(HLS UNROLL)
+        words[first + i] = record_result_get(result, first + i);
+    }
+    return 1;
+}
+
+/* Returns the cycles that the sequencer took. words: where a step's answer goes, or NULL. */
+static uint32_t run(struct kl_core *core, enum seq_mode mode, struct kl_result *result, uint32_t *words)
 {
     KL_PRAGMA(HLS INLINE off) /* the one array, whoever calls */
     datapath_start(core, mode);
+    core->run.n_beat = 0;
 cycle:
-    while (datapath_cycle(core, NULL, NULL)) {
+    while (run_cycle(core, result, words)) {
         /* One cycle of the schedule per iteration. The new h is read at least KL_DEPTH_H iterations after it
          * was written: told as a distance, so that a longer pipeline costs II and not a wrong answer. The
          * stored h is either written (step) or read (prepare), z the other way; a c is updated once; acc and
@@ -130,7 +164,8 @@ cycle:
 }
 
 /* A step, after its prepare where that has not been done. Returns enum kl_status. */
-static uint32_t step(struct kl_core *core, const struct kl_request *request, struct kl_result *result)
+static uint32_t step(struct kl_core *core, const struct kl_request *request, struct kl_result *result,
+                     uint32_t *words)
 {
     KL_PRAGMA(HLS INLINE)
     uint8_t *prepared = &core->prepared[request->slot][request->stream];
@@ -138,25 +173,16 @@ static uint32_t step(struct kl_core *core, const struct kl_request *request, str
     if (!core->run.x_good)
         return KL_E_INPUT;
     if (!*prepared)
-        cycles += run(core, SEQ_PREPARE) + KL_DEPTH_MAC;
-    cycles += run(core, SEQ_STEP);
+        cycles += run(core, SEQ_PREPARE, result, NULL) + KL_DEPTH_DRAIN;
+    cycles += run(core, SEQ_STEP, result, words);
     *prepared = 0;                  /* h has moved on */
     result->kernel_cycles = cycles; /* counted, and what cycles_ahead said */
+    answer(core, result);
     return KL_OK;
 }
 
-static void answer(const struct kl_core *core, uint32_t n_class, struct kl_result *result)
-{
-    result->cls = head_argmax(core->run.logit, n_class);
-logit:
-    for (uint32_t k = 0; k < KL_N_CLASS_MAX; k++) {
-        KL_PRAGMA(HLS UNROLL)
-        result->logits[k] = core->run.logit[k]; /* 0 from n_class on: zero weights and bias */
-    }
-}
-
 void core_exec_taken(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
-                     struct kl_result *result)
+                     struct kl_result *result, uint32_t *words)
 {
     /* One instance, as in kl_kernel.c. */
     KL_PRAGMA(HLS INLINE off)
@@ -172,16 +198,14 @@ void core_exec_taken(struct kl_core *core, const struct kl_request *request, uin
         uint8_t *prepared = &core->prepared[r->slot][r->stream];
         switch (request->op) {
         case KL_OP_STEP: {
-            const uint32_t status = step(core, request, result);
-            if (status == KL_OK)
-                answer(core, core->model[r->slot].shape.n_class, result);
-            else
+            const uint32_t status = step(core, request, result, words);
+            if (status != KL_OK)
                 fail(result, status);
             break;
         }
         case KL_OP_PREPARE:
             if (!*prepared)
-                result->kernel_cycles = KL_FRAME + run(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+                result->kernel_cycles = KL_FRAME + run(core, SEQ_PREPARE, result, NULL) + KL_DEPTH_DRAIN;
             *prepared = 1;
             break;
         default: /* KL_OP_RESET: core_check_request knows no other */
@@ -189,14 +213,14 @@ void core_exec_taken(struct kl_core *core, const struct kl_request *request, uin
             break;
         }
     }
-    end(core, request, result);
+    end(core, result);
 }
 
 void core_exec(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
                struct kl_result *result)
 {
     core_take(core, request);
-    core_exec_taken(core, request, wait_cycles, result);
+    core_exec_taken(core, request, wait_cycles, result, NULL);
 }
 
 /* ---- a pair ---- */
@@ -230,7 +254,7 @@ static uint32_t step_pair(struct kl_core *const core[2], const struct kl_request
     if (!core[0]->run.x_good)
         return KL_E_INPUT;
     if (!core[0]->prepared[slot][stream])
-        cycles += run_pair(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+        cycles += run_pair(core, SEQ_PREPARE) + KL_DEPTH_DRAIN;
     cycles += run_pair(core, SEQ_STEP);
     core[0]->prepared[slot][stream] = core[1]->prepared[slot][stream] = 0;
     result->kernel_cycles = cycles;
@@ -286,14 +310,14 @@ void core_exec_pair(struct kl_core *const core[2], const struct kl_request *requ
         case KL_OP_STEP: {
             const uint32_t status = step_pair(core, request, result);
             if (status == KL_OK)
-                answer(core[0], core[0]->model[slot].shape.n_class, result);
+                answer(core[0], result);
             else
                 fail(result, status);
             break;
         }
         case KL_OP_PREPARE:
             if (!core[0]->prepared[slot][stream])
-                result->kernel_cycles = KL_FRAME + run_pair(core, SEQ_PREPARE) + KL_DEPTH_MAC;
+                result->kernel_cycles = KL_FRAME + run_pair(core, SEQ_PREPARE) + KL_DEPTH_DRAIN;
             core[0]->prepared[slot][stream] = core[1]->prepared[slot][stream] = 1;
             break;
         default:
@@ -302,6 +326,6 @@ void core_exec_pair(struct kl_core *const core[2], const struct kl_request *requ
             break;
         }
     }
-    end(core[0], request, result);
+    end(core[0], result);
     core[1]->cycles = core[0]->cycles;
 }

@@ -71,6 +71,7 @@ struct kl_run {
     int32_t cell_z[KL_MAC_ROWS];
     int32_t acc[KL_N_GROUP][KL_MAC_ROWS], z[KL_N_GROUP][KL_MAC_ROWS];
     int64_t logit[KL_N_CLASS_MAX];
+    uint32_t n_beat; /* of the answer that have left */
 };
 
 /* Flat arrays, one per on-chip memory, so that each can be partitioned by itself (kl_kernel.c). All bytes
@@ -173,10 +174,11 @@ void core_take_x(struct kl_core *core, const uint16_t *x, uint32_t n_in, uint32_
 /* All of x. */
 void core_take(struct kl_core *core, const struct kl_request *request);
 
-/* Carries out one request, whose x has been taken in. wait_cycles: what it has waited already. Half of a pair
- * cannot: KL_E_PEER. */
+/* Carries out one request, whose x has been taken in. wait_cycles: what it has waited already. words: where a
+ * step's answer goes as soon as it is there (RECORD_RESULT_WORDS; the beat with seq_no last), *result apart;
+ * or NULL. Half of a pair cannot: KL_E_PEER. */
 void core_exec_taken(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,
-                     struct kl_result *result);
+                     struct kl_result *result, uint32_t *words);
 
 /* core_take and core_exec_taken. */
 void core_exec(struct kl_core *core, const struct kl_request *request, uint32_t wait_cycles,

@@ -48,10 +48,10 @@ static void exec(struct kl_core *core, uint32_t n_request, const uint32_t *reque
 request:
     for (uint32_t i = 0; i < n_request; i++) {
         KL_PRAGMA(HLS LOOP_TRIPCOUNT min = 1 max = 256)
-        front_take(core, &requests[i * RECORD_REQUEST_WORDS], &request);
+        front_take(core, &requests[(size_t)i * RECORD_REQUEST_WORDS], &request);
         const uint64_t waited = core->cycles - start;
-        core_exec_taken(core, &request, waited > UINT32_MAX ? UINT32_MAX : (uint32_t)waited, &result);
-        front_give(&result, &results[i * RECORD_RESULT_WORDS]);
+        core_exec_taken(core, &request, waited > UINT32_MAX ? UINT32_MAX : (uint32_t)waited, &result, NULL);
+        front_give(&result, &results[(size_t)i * RECORD_RESULT_WORDS]);
     }
 }
 

@@ -47,6 +47,9 @@ enum {
     /* From the head's last slot to the answer. */
     KL_DEPTH_HEAD =
         KL_LAT_BRAM + KL_LAT_MULTIPLY + KL_LAT_TREE + KL_LAT_ACCUMULATE + KL_LAT_ARGMAX + KL_LAT_RESULT,
+    /* The main loop's last iteration through all its stages: what stands behind the loop waits for it. A
+     * step's answer does not, it leaves from inside; a prepare's z is then long written. */
+    KL_DEPTH_DRAIN = KL_DEPTH_MAC + KL_DEPTH_CELL,
     /* A request that does nothing else. */
     KL_FRAME = KL_LAT_DECODE + KL_LAT_RESULT,
 };

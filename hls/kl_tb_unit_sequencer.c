@@ -306,7 +306,8 @@ static void check_shape(struct schedule *schedule, const struct seq_shape *shape
     const uint32_t reset = frame + KL_BUILD_LAYERS * (KL_OPERANDS / KL_CELL_LANES);
     schedule->report->n_case++;
     const uint32_t step = KL_LAT_DECODE + run(schedule, shape, SEQ_STEP) - 1 + DEPTH_ANSWER;
-    const uint32_t prepare = run(schedule, shape, SEQ_PREPARE) + DEPTH_MAC;
+    const uint32_t prepare = run(schedule, shape, SEQ_PREPARE) + DEPTH_MAC + DEPTH_GATES + DEPTH_C +
+                             DEPTH_H; /* the pipeline drains */
     check_cycles(schedule, "prepared step", seq_step_cycles(shape, 1), step);
     check_cycles(schedule, "unprepared step", seq_step_cycles(shape, 0), step + prepare);
     check_cycles(schedule, "prepare", seq_prepare_cycles(shape), frame + prepare);

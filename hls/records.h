@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 enum {
+    RECORD_BEAT_WORDS = 16, /* of the register block: what it gives and takes per cycle */
     RECORD_REQUEST_WORDS = sizeof(struct kl_request) / 4,
     RECORD_REQUEST_HEAD =
         5, /* the words that hold a field; x follows at RECORD_REQUEST_X, two values a word */

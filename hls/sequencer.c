@@ -204,13 +204,13 @@ static uint32_t run_to_end(const struct seq_shape *shape, enum seq_mode mode)
 
 uint32_t seq_prepare_cycles(const struct seq_shape *shape)
 {
-    return KL_FRAME + run_to_end(shape, SEQ_PREPARE) + KL_DEPTH_MAC;
+    return KL_FRAME + run_to_end(shape, SEQ_PREPARE) + KL_DEPTH_DRAIN;
 }
 
 uint32_t seq_step_cycles(const struct seq_shape *shape, int prepared)
 {
     const uint32_t step = KL_LAT_DECODE + run_to_end(shape, SEQ_STEP) - 1 + KL_DEPTH_HEAD;
-    return prepared ? step : step + run_to_end(shape, SEQ_PREPARE) + KL_DEPTH_MAC;
+    return prepared ? step : step + run_to_end(shape, SEQ_PREPARE) + KL_DEPTH_DRAIN;
 }
 
 uint32_t seq_reset_cycles(void)

@@ -21,8 +21,9 @@ struct accel_ops {
     /* 1: *result is the next answer, in the order of submission; 0: not yet; -1: nothing is outstanding. */
     int (*poll)(struct accel *accel, struct kl_result *result);
     /* Loads a model image into a slot, beside the running model: every stream of the slot is reset, and
-     * requests to it answer KL_E_EMPTY until the load has ended. KL_OK, KL_E_SLOT, KL_E_BUSY (a load is under
-     * way). image must stay until then. */
+     * requests to it answer KL_E_EMPTY until the load has ended. Let none be outstanding to the slot:
+     * backends differ in whether such a one still meets the new model. KL_OK, KL_E_SLOT, KL_E_BUSY (a load is
+     * under way). image must stay until then. */
     uint32_t (*load_begin)(struct accel *accel, uint32_t slot, const void *image, size_t size_bytes);
     /* A bounded piece of the load: below a microsecond on the host, but for the last few, which count the
      * model's cycles and take some microseconds. KL_E_BUSY: go on calling; else the load has ended and this

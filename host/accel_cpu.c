@@ -63,10 +63,11 @@ static struct stream *stream_at(struct slot *slot, uint32_t stream)
     return s;
 }
 
-/* As long as a prepare may take with a cold cache; then the worker was interrupted. */
+/* About what it takes to prepare here instead; then the worker was interrupted. (A pause is some 10 ns, and a
+ * prepare reads 100 bytes per ns at best.) */
 static uint32_t spins_of(const struct cpu_model *model)
 {
-    enum { SPINS = 1000, BYTES_PER_SPIN = 32 };
+    enum { SPINS = 100, BYTES_PER_SPIN = 1024 };
     return SPINS + model->arena_bytes / BYTES_PER_SPIN;
 }
 

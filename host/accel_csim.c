@@ -22,8 +22,8 @@ struct accel_csim {
     /* Split only: a unit has its own queue. Counters run freely; masked, they are places. */
     struct queued queue[KL_QUEUE_DEPTH];
     uint32_t n_submitted, n_answered;
-    /* Asked for by KL_REQUEST_PREPARE, done when nothing waits. Of more than fit the oldest are forgotten:
-     * their steps prepare for themselves. */
+    /* Asked for by KL_REQUEST_PREPARE, done when nothing waits; newest last, each stream once. Of more than
+     * fit the oldest is forgotten: its step prepares for itself. */
     struct owed_prepare owed[KL_QUEUE_DEPTH];
     uint32_t n_owed;
     int is_loading;
@@ -92,15 +92,29 @@ static int pair_submit(struct accel *accel, const struct kl_request *request)
 /* As the kernel does with its own queue: the newest first, whose stream is the likeliest to come again. */
 static void pair_prepare_owed(struct accel_csim *self)
 {
-    const uint32_t n = self->n_owed < KL_QUEUE_DEPTH ? self->n_owed : (uint32_t)KL_QUEUE_DEPTH;
-    for (uint32_t i = 1; i <= n; i++) {
-        const struct owed_prepare *owed = &self->owed[(self->n_owed - i) % KL_QUEUE_DEPTH];
+    while (self->n_owed > 0) {
+        const struct owed_prepare *owed = &self->owed[--self->n_owed];
         const struct kl_request request = {
             .abi_version = KL_ABI_VERSION, .op = KL_OP_PREPARE, .slot = owed->slot, .stream = owed->stream};
         struct kl_result unheard; /* refused: the slot was emptied meanwhile, and nothing is owed */
         self->build->exec_pair(self->unit, &request, 0, &unheard);
     }
-    self->n_owed = 0;
+}
+
+static void pair_owe(struct accel_csim *self, const struct kl_request *request)
+{
+    uint32_t gone = 0; /* the same stream's, or with no room the oldest */
+    while (gone < self->n_owed &&
+           !(self->owed[gone].slot == request->slot && self->owed[gone].stream == request->stream))
+        gone++;
+    if (gone == self->n_owed && self->n_owed == KL_QUEUE_DEPTH)
+        gone = 0;
+    if (gone < self->n_owed) {
+        self->n_owed--;
+        for (uint32_t i = gone; i < self->n_owed; i++)
+            self->owed[i] = self->owed[i + 1];
+    }
+    self->owed[self->n_owed++] = (struct owed_prepare){.slot = request->slot, .stream = request->stream};
 }
 
 static int pair_poll(struct accel *accel, struct kl_result *result)
@@ -117,8 +131,7 @@ static int pair_poll(struct accel *accel, struct kl_result *result)
     const uint64_t waited = info.cycles - queued->doorbell;
     self->build->exec_pair(self->unit, request, waited > UINT32_MAX ? UINT32_MAX : (uint32_t)waited, result);
     if (result->status == KL_OK && request->flags & KL_REQUEST_PREPARE && !(result->flags & KL_RESULT_LATE))
-        self->owed[self->n_owed++ % KL_QUEUE_DEPTH] =
-            (struct owed_prepare){.slot = request->slot, .stream = request->stream};
+        pair_owe(self, request);
     return 1;
 }
 

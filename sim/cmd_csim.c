@@ -94,8 +94,8 @@ static int parse_real(const char *option, const char *text, double max, double *
 {
     char *end;
     *value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(*value > 0) || *value > max) {
-        cmd_error("csim: --%s %s: a number above 0 and up to %g is wanted", option, text, max);
+    if (end == text || *end != '\0' || !(*value >= 1e-3) || *value > max) {
+        cmd_error("csim: --%s %s: a number from 0.001 to %g is wanted", option, text, max);
         return WRONG_USAGE;
     }
     return 0;

@@ -27,6 +27,7 @@ static const char format_text[] =
     "#     h V...                                of the stream after the step, a line per layer, 2^-15 "
     "steps\n"
     "#     c V...                                the same, 2^-18 steps\n"
+    "#   end N                                   N operations stood above\n"
     "# model.hex: the model image (hls/kl_abi.h) as 64-bit little-endian words, one a line, most "
     "significant\n"
     "# digit first. All streams start at rest.\n";
@@ -108,11 +109,13 @@ static void write_step(FILE *file, const struct tb_model *model, struct tb_state
     putc('\n', file);
 }
 
-static void write_operations(FILE *file, const struct tb_model *model, uint32_t n_step, uint64_t seed,
-                             struct tb_state *state)
+/* Returns how many. */
+static uint32_t write_operations(FILE *file, const struct tb_model *model, uint32_t n_step, uint64_t seed,
+                                 struct tb_state *state)
 {
     double x[KL_N_IN_MAX];
-    for (uint32_t done = 0; done < n_step;) {
+    uint32_t n_operation = 0;
+    for (uint32_t done = 0; done < n_step; n_operation++) {
         const uint32_t what = tb_random_below(&seed, 16);
         /* c moves by at most 1 per step: a model that saturates has to stay on a stream to get to its bound.
          */
@@ -129,6 +132,7 @@ static void write_operations(FILE *file, const struct tb_model *model, uint32_t 
             done++;
         }
     }
+    return n_operation;
 }
 
 int csim_vectors_write(const char *dir, const struct tb_model *model, const struct kl_image_header *image,
@@ -152,7 +156,7 @@ int csim_vectors_write(const char *dir, const struct tb_model *model, const stru
         fprintf(file, " %u", model->layer[l].n_hidden);
     fprintf(file, " %u\nmodel %016" PRIx64 "\n", model->n_class, image->image_hash);
     write_cycles(file, image);
-    write_operations(file, model, n_step, seed, state);
+    fprintf(file, "end %u\n", write_operations(file, model, n_step, seed, state));
     free(state);
     return finish(file, dir, name, error);
 }

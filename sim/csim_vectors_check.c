@@ -360,18 +360,32 @@ static int open_kernel(struct vectors *v, char *error)
     return 0;
 }
 
+/* A file that was cut between two operations would pass without it. */
+static int check_end(struct vectors *v)
+{
+    struct reader *in = &v->in;
+    char *rest;
+    const char *word = next_word(in);
+    const unsigned long n = strtoul(word, &rest, 10);
+    if (!*word || *rest || n != v->n_operation || n == 0)
+        return malformed(in, "'end %s' after %u operations", word, v->n_operation);
+    return next_line(in) ? malformed(in, "more behind 'end'") : 0;
+}
+
 static int run_file(struct vectors *v)
 {
     struct reader *in = &v->in;
     while (next_line(in)) {
         const char *word = next_word(in);
         const int is_cycles = strcmp(word, "cycles") == 0;
+        if (strcmp(word, "end") == 0)
+            return check_end(v);
         if (!is_cycles && strcmp(word, "op") != 0)
             return malformed(in, "'%s' where 'cycles' or 'op' is wanted", word);
         if (is_cycles ? check_cycles(v) : run_operation(v))
             return -1;
     }
-    return v->n_operation ? 0 : malformed(in, "not one operation");
+    return malformed(in, "no 'end' line: the file was cut short");
 }
 
 int csim_vectors_check(const char *dir, const struct kl_build *build, uint32_t n_unit, int with_cycles,

@@ -6,15 +6,16 @@
 #include <cmocka.h>
 
 #include "hls/kl_latency.h"
+#include "hls/records.h"
 #include "tests/unit/hls_example.h"
 
 enum { SLOT = 1, STREAM = 7 };
 
 /* Cycles of the example: one group of one column step, then the head's. */
 enum {
-    PREPARE = KL_FRAME + 1 + KL_DEPTH_MAC,
+    PREPARE = KL_FRAME + 1 + KL_DEPTH_DRAIN,
     STEP = KL_LAT_DECODE + KL_DEPTH_H + KL_DEPTH_HEAD,
-    STEP_UNPREPARED = STEP + 1 + KL_DEPTH_MAC,
+    STEP_UNPREPARED = STEP + 1 + KL_DEPTH_DRAIN,
     RESET = KL_FRAME + 3 * 256 / 8, /* small: its layers, and the parts of the largest h that a pair shares */
 };
 
@@ -225,6 +226,37 @@ static void a_pair_answers_as_one_unit_does(void **state)
     assert_status_only(result, KL_E_STATE);
 }
 
+/* Beat by beat, with seq_no last, and the same as the result; of a step only. */
+static void a_steps_answer_leaves_from_inside_the_pipeline(void **state)
+{
+    (void)state;
+    uint32_t words[RECORD_RESULT_WORDS];
+    struct kl_result result;
+    struct kl_request request = request_of(KL_OP_STEP, example_x);
+    memset(words, 0xa5, sizeof words);
+    core_take(core, &request);
+    core_exec_taken(core, &request, 3, &result, words);
+    assert_int_equal(result.status, KL_OK);
+    assert_int_equal(words[2], 99);
+    for (uint32_t i = 0; i < RECORD_RESULT_WORDS; i++)
+        assert_int_equal(words[i], record_result_get(&result, i));
+    memset(words, 0xa5, sizeof words);
+    request.op = KL_OP_PREPARE;
+    core_exec_taken(core, &request, 0, &result, words);
+    request.op = KL_OP_STEP;
+    request.budget_cycles = 1;
+    core_take(core, &request);
+    core_exec_taken(core, &request, 0, &result, words);
+    assert_int_equal(result.flags, KL_RESULT_LATE);
+    request.budget_cycles = 0;
+    request.x[0] = 0x7c00;
+    core_take(core, &request);
+    core_exec_taken(core, &request, 0, &result, words);
+    assert_int_equal(result.status, KL_E_INPUT);
+    for (uint32_t i = 0; i < RECORD_RESULT_WORDS; i++)
+        assert_int_equal(words[i], 0xa5a5a5a5);
+}
+
 #define TEST(f) cmocka_unit_test_setup(f, set_up)
 
 int main(void)
@@ -234,7 +266,7 @@ int main(void)
         TEST(reset_brings_the_first_step_back),     TEST(a_budget_is_met_to_the_cycle),
         TEST(a_wait_near_the_counters_end_is_late), TEST(bad_requests_are_refused),
         TEST(a_lost_state_needs_a_reset),           TEST(the_clock_moves_by_what_was_done),
-        TEST(a_pair_answers_as_one_unit_does),
+        TEST(a_pair_answers_as_one_unit_does),      TEST(a_steps_answer_leaves_from_inside_the_pipeline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,10 +12,10 @@
 
 #if defined(KL_BUILD_LARGE)
 /* MAC 2 + 3 + 3 + 1 + 1; cell 4 + 3 + 1 + 4 + 3 + 2, and 2 to the other SLR; head 2 + 3 + 3 + 1 + 2 + 1. */
-enum { TO_Z = 10, TO_USE = 10 + 19 - 1, TO_ANSWER = 12 };
+enum { DRAIN = 10 + 19, TO_USE = 10 + 19 - 1, TO_ANSWER = 12 };
 #else
 /* MAC 2 + 3 + 2 + 1 + 1; cell 4 + 3 + 1 + 4 + 3 + 2; head 2 + 3 + 2 + 1 + 2 + 1. */
-enum { TO_Z = 9, TO_USE = 9 + 17 - 1, TO_ANSWER = 11 };
+enum { DRAIN = 9 + 17, TO_USE = 9 + 17 - 1, TO_ANSWER = 11 };
 #endif
 enum { FRAME = 2 + 1, DECODE = 2, LINK = 6 };
 
@@ -35,8 +35,8 @@ static void one_group_and_its_head(void **state)
      */
     const struct seq_shape shape = {.n_layer = 1, .n_in = 3, .n_class = 2, .n_hidden = {5}, .n_part = 1};
     assert_int_equal(seq_step_cycles(&shape, 1), DECODE + TO_USE + TO_ANSWER);
-    assert_int_equal(seq_prepare_cycles(&shape), FRAME + 1 + TO_Z);
-    assert_int_equal(seq_step_cycles(&shape, 0), DECODE + TO_USE + TO_ANSWER + 1 + TO_Z);
+    assert_int_equal(seq_prepare_cycles(&shape), FRAME + 1 + DRAIN);
+    assert_int_equal(seq_step_cycles(&shape, 0), DECODE + TO_USE + TO_ANSWER + 1 + DRAIN);
 
     struct sequencer s;
     struct seq_slot slot;
@@ -83,7 +83,7 @@ static void a_layer_starts_while_the_one_below_ends(void **state)
     const uint32_t h_slots = 2 * 2 + 1;
 #endif
     assert_int_equal(seq_step_cycles(&shape, 1), DECODE + last + TO_ANSWER);
-    assert_int_equal(seq_prepare_cycles(&shape), FRAME + h_slots + TO_Z);
+    assert_int_equal(seq_prepare_cycles(&shape), FRAME + h_slots + DRAIN);
 }
 
 static void a_reset_goes_over_all_that_a_stream_has_room_for(void **state)
