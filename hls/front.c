@@ -171,14 +171,9 @@ x_beat:
 void front_give(const struct kl_result *result, uint32_t *words)
 {
 beat:
-    for (uint32_t n = 1; n <= RECORD_RESULT_WORDS / BEAT_WORDS; n++) {
+    for (uint32_t n = RECORD_RESULT_WORDS / BEAT_WORDS; n-- > 0;) {
         KL_PRAGMA(HLS PIPELINE II = 1) /* a beat per cycle, the one with seq_no last */
-        const uint32_t first = RECORD_RESULT_WORDS - n * BEAT_WORDS;
-    word:
-        for (uint32_t i = 0; i < BEAT_WORDS; i++) {
-            KL_PRAGMA(HLS UNROLL)
-            words[first + i] = record_result_get(result, first + i);
-        }
+        record_result_beat(result, n, words);
     }
 }
 

@@ -275,7 +275,9 @@ static_assert(offsetof(struct kl_info, image_hash) == 48, "no hidden padding");
  * Request: write entry tail % KL_QUEUE_DEPTH of the request ring, then KL_REG_REQUEST_TAIL = tail + 1.
  *
  * Answer: KL_REG_RESULT_TAIL has moved on; read entry (old tail) % KL_QUEUE_DEPTH of the result ring, then
- * KL_REG_RESULT_HEAD += 1, which frees the entry.
+ * KL_REG_RESULT_HEAD += 1, which frees the entry. A step's answer is there earlier, by what the pipeline
+ * takes to drain: it is whole as soon as the entry's seq_no is the request's, which may be polled instead by
+ * a host whose seq_no do not repeat within KL_QUEUE_DEPTH.
  *
  * Load: write the image's size and slot, then KL_REG_LOAD_DOORBELL += 1. KL_REG_LOAD_DONE becomes its number
  * when the load has ended with KL_REG_LOAD_STATUS; the number of a refused doorbell never shows there.

@@ -132,12 +132,7 @@ static int run_cycle(struct kl_core *core, struct kl_result *result, uint32_t *w
         return 0;
     answer(core, result);
     r->n_beat++;
-    const uint32_t first = RECORD_RESULT_WORDS - r->n_beat * RECORD_BEAT_WORDS;
-word:
-    for (uint32_t i = 0; i < RECORD_BEAT_WORDS; i++) {
-        KL_PRAGMA(HLS UNROLL)
-        words[first + i] = record_result_get(result, first + i);
-    }
+    record_result_beat(result, RECORD_RESULT_WORDS / RECORD_BEAT_WORDS - r->n_beat, words);
     return 1;
 }
 

@@ -1,5 +1,7 @@
 #include "records.h"
 
+#include "kl_pragma.h"
+
 enum {
     STATE_H = offsetof(struct kl_state, h) / 4,
     STATE_C = offsetof(struct kl_state, c) / 4,
@@ -78,6 +80,15 @@ uint32_t record_result_get(const struct kl_result *result, uint32_t i)
         return i < offsetof(struct kl_result, logits) / 4
                    ? 0
                    : half_of((uint64_t)result->logits[i / 2 - offsetof(struct kl_result, logits) / 8], i % 2);
+    }
+}
+
+void record_result_beat(const struct kl_result *result, uint32_t beat, uint32_t *words)
+{
+word:
+    for (uint32_t i = beat * RECORD_BEAT_WORDS; i < (beat + 1) * RECORD_BEAT_WORDS; i++) {
+        KL_PRAGMA(HLS UNROLL) /* a beat per cycle */
+        words[i] = record_result_get(result, i);
     }
 }
 

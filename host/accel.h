@@ -62,6 +62,10 @@ const struct kl_build *accel_build_for(const struct kl_image_header *header);
 /* By name: small, fast, large. NULL: no such build. */
 const struct kl_build *accel_build_named(const char *name);
 
+/* A build's limits, as a unit of it shows them before any load. Cold: makes such a unit for the moment. 0, or
+ * -1: out of memory. */
+int accel_build_limits(const struct kl_build *build, struct kl_info *info);
+
 /* The kernel's source compiled natively, in-process: the reference. n_part 2: two units that split every
  * layer's rows. NULL: out of memory. */
 struct accel *accel_csim_open(const struct kl_build *build, uint32_t n_part);

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "accel.h"
@@ -20,4 +21,15 @@ const struct kl_build *accel_build_named(const char *name)
         if (!strcmp(builds[i]->name, name))
             return builds[i];
     return NULL;
+}
+
+int accel_build_limits(const struct kl_build *build, struct kl_info *info)
+{
+    struct kl_unit *unit = aligned_alloc(64, build->unit_size_bytes());
+    if (!unit)
+        return -1;
+    build->init(unit, 0, 1);
+    build->info(unit, info);
+    free(unit);
+    return 0;
 }

@@ -3,18 +3,6 @@
 
 #include "accel_cpu_self.h"
 
-/* The build's limits, as a unit of it shows them. 0, or -1: out of memory. */
-static int read_limits(const struct kl_build *build, struct kl_info *info)
-{
-    struct kl_unit *unit = aligned_alloc(CPU_LINE, build->unit_size_bytes());
-    if (!unit)
-        return -1;
-    build->init(unit, 0, 1);
-    build->info(unit, info);
-    free(unit);
-    return 0;
-}
-
 static size_t whole_lines(size_t size_bytes)
 {
     return (size_bytes + CPU_LINE - 1) / CPU_LINE * CPU_LINE;
@@ -69,7 +57,7 @@ struct accel *accel_cpu_open(const struct accel_cpu_options *options)
     self->reset_cycles = options->build->reset_cycles();
     self->loader.variant = self->variant;
     self->loader.build = options->build;
-    if (read_limits(options->build, &self->info)) {
+    if (accel_build_limits(options->build, &self->info)) {
         free(self);
         return NULL;
     }

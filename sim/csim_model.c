@@ -101,23 +101,12 @@ void csim_shape_to_model(const struct kl_image_header *header, struct tb_model *
 
 /* ---- limits ---- */
 
-static int limits_of(const struct kl_build *build, struct kl_info *info)
-{
-    struct kl_unit *unit = aligned_alloc(64, build->unit_size_bytes());
-    if (!unit)
-        return -1;
-    build->init(unit, 0, 1);
-    build->info(unit, info);
-    free(unit);
-    return 0;
-}
-
 /* The limit that a shape breaks. */
 static void limit_text(const struct kl_build *build, uint32_t n_unit, const struct kl_image_header *header,
                        char *text, size_t size)
 {
     struct kl_info info;
-    if (limits_of(build, &info)) {
+    if (accel_build_limits(build, &info)) {
         snprintf(text, size, "out of memory");
         return;
     }

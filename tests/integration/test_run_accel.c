@@ -7,19 +7,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "command.h"
-#include "model_package.h"
-
-static char folder[] = "/tmp/test_run_accel_XXXXXX", day[64], model[64];
-
-/* A fresh output folder's name. */
-static const char *fresh(void)
-{
-    static char path[64];
-    static int n;
-    snprintf(path, sizeof(path), "%s/out%d", folder, n++);
-    return path;
-}
+#include "run_day.h"
 
 /* `killline run` of a model on the day; its object. */
 static json_t *run_json(const char *package, const char *out, const char *args)
@@ -157,28 +145,7 @@ static void models_find_their_build(void **state)
 static int make_day(void **state)
 {
     (void)state;
-    char error[MODEL_ERROR_CHARS];
-    assert_non_null(mkdtemp(folder));
-    snprintf(day, sizeof(day), "%s/day.pcap", folder);
-    snprintf(model, sizeof(model), "%s/model.klm", folder);
-    if (model_package_write(model, 70, 1, error)) {
-        print_error("%s\n", error);
-        return -1;
-    }
-    struct command_result c = command_run("synth --out %s --seed 3 --seconds 3", day);
-    if (c.status)
-        print_error("%s\n", c.err);
-    int status = c.status;
-    command_free(&c);
-    return status;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    struct command_result c = command_shell("rm -rf %s", folder);
-    command_free(&c);
-    return 0;
+    return run_day_make(70);
 }
 
 int main(void)
@@ -189,5 +156,5 @@ int main(void)
         cmocka_unit_test(builds_and_units_change_the_cycles),
         cmocka_unit_test(models_find_their_build),
     };
-    return cmocka_run_group_tests(tests, make_day, remove_folder);
+    return cmocka_run_group_tests(tests, make_day, run_day_remove);
 }
