@@ -33,6 +33,17 @@ slot:
     info->cycles = core->cycles;
 }
 
+void front_give_info(const struct kl_core *core, uint32_t *words)
+{
+    struct kl_info info;
+    front_info(core, &info);
+word:
+    for (uint32_t i = 0; i < RECORD_INFO_WORDS; i++) {
+        KL_PRAGMA(HLS PIPELINE II = 1) /* a word per cycle, one burst */
+        words[i] = record_info_get(&info, i);
+    }
+}
+
 enum { INFO_CHANGES = offsetof(struct kl_info, image_hash) / 4 }; /* the words before stay as they are */
 
 /* The kernel's words of the block from info's word `from` on, written anew: what the host may have written
@@ -180,10 +191,16 @@ beat:
 uint32_t front_io_cycles(uint32_t n_in)
 {
     const uint32_t head = KL_LAT_BRAM + 1, x = KL_LAT_BRAM + (n_in + BEAT_X - 1) / BEAT_X + KL_LAT_CONVERT;
-    return head + x + RECORD_RESULT_WORDS / BEAT_WORDS;
+    return head + x + KL_LAT_CHECK + RECORD_RESULT_WORDS / BEAT_WORDS;
 }
 
-static void serve_request(struct front *front, struct kl_core *core, uint32_t *reg, uint32_t *host_result)
+static int reads_host(const uint32_t *reg)
+{
+    return (reg[KL_REG_CONFIG] & KL_CONFIG_REQUEST_FROM_HOST) != 0;
+}
+
+static void serve_request(struct front *front, struct kl_core *core, uint32_t *reg,
+                          const uint32_t *host_request, uint32_t *host_result)
 {
     KL_PRAGMA(HLS INLINE) /* here and below: what calls the core, or the loader. kl_kernel.c says why */
     struct kl_request request;
@@ -191,7 +208,11 @@ static void serve_request(struct front *front, struct kl_core *core, uint32_t *r
     KL_PRAGMA(HLS ARRAY_RESHAPE variable = request.x type = cyclic factor = 32)
     struct kl_result result;
     const uint32_t entry = front->request_head % KL_QUEUE_DEPTH;
-    front_take(core, &reg[KL_REG_REQUESTS + entry * RECORD_REQUEST_WORDS], &request);
+    /* Two calls: a pointer to either would be one to two kinds of memory. */
+    if (reads_host(reg))
+        front_take(core, &host_request[entry * RECORD_REQUEST_WORDS], &request);
+    else
+        front_take(core, &reg[KL_REG_REQUESTS + entry * RECORD_REQUEST_WORDS], &request);
     const uint64_t waited = core->cycles - front->seen_at[entry];
     const uint32_t at = front->result_tail % KL_QUEUE_DEPTH;
     uint32_t *words = &reg[KL_REG_RESULTS + at * RECORD_RESULT_WORDS];
@@ -199,9 +220,11 @@ static void serve_request(struct front *front, struct kl_core *core, uint32_t *r
     front->request_head++;
     if (result.status == KL_OK && request.flags & KL_REQUEST_PREPARE && !(result.flags & KL_RESULT_LATE))
         want_prepare(front, &request);
-    front_give(&result, words); /* a step's once more */
+    /* First where the host looks. Not from inside the pipeline: an AXI write there would make it deeper by
+     * the port's latency, and every operation with it. */
     if (reg[KL_REG_CONFIG] & KL_CONFIG_RESULT_TO_HOST && host_result)
         front_give(&result, &host_result[at * RECORD_RESULT_WORDS]);
+    front_give(&result, words); /* a step's once more */
     front->result_tail++;
 }
 
@@ -274,14 +297,15 @@ static void serve_load(struct front *front, struct kl_core *core, const uint32_t
     }
 }
 
-int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, uint32_t *host_result)
+int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, const uint32_t *host_request,
+                uint32_t *host_result)
 {
     KL_PRAGMA(HLS INLINE)
     const int n_waiting = front_look(front, core, reg);
-    const int room = has_room(front, reg);
+    const int room = has_room(front, reg) && (host_request || !reads_host(reg));
     const int worked = n_waiting >= 0 && ((n_waiting > 0 && room) || front->n_prepare > 0);
     if (worked && n_waiting > 0 && room)
-        serve_request(front, core, reg, host_result);
+        serve_request(front, core, reg, host_request, host_result);
     else if (worked)
         serve_prepare(front, core);
     /* Before the answer shows: what the host sends when it has seen it did not wait for it. */
@@ -291,10 +315,10 @@ int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, uint32
 }
 
 void front_round(struct front *front, struct kl_core *core, uint32_t *reg, const uint64_t *image,
-                 uint32_t *host_result)
+                 const uint32_t *host_request, uint32_t *host_result)
 {
     KL_PRAGMA(HLS INLINE)
-    front_serve(front, core, reg, host_result);
+    front_serve(front, core, reg, host_request, host_result);
     serve_load(front, core, reg, image);
     front_look(front, core, reg);
     show(front, core, reg, INFO_CHANGES);

@@ -34,8 +34,9 @@ struct front {
 /* The block's read-only words as they are after reset. reg: KL_N_REG words. */
 void front_init(struct front *front, const struct kl_core *core, uint32_t *reg);
 
-/* Fills in struct kl_info. */
+/* Fills in struct kl_info; its words, as they lie in memory. */
 void front_info(const struct kl_core *core, struct kl_info *info);
+void front_give_info(const struct kl_core *core, uint32_t *words);
 
 /* Takes over what the host has written to REQUEST_TAIL. To be called whenever the core's clock has moved: the
  * waits of what comes afterwards count from here. Returns how many requests wait, or -1: the tail stands
@@ -47,7 +48,7 @@ int front_look(struct front *front, const struct kl_core *core, const uint32_t *
 void front_take(struct kl_core *core, const uint32_t *words, struct kl_request *request);
 
 /* Cycles that a step's request and answer take between the register block and the core, by beats of 64 bytes
- * (front_take, front_give): input and output, not part of the step's own cycles. */
+ * (front_take, front_give), and the answer's check: input and output, not part of the step's own cycles. */
 uint32_t front_io_cycles(uint32_t n_in);
 
 /* An answer's words. */
@@ -55,9 +56,14 @@ void front_give(const struct kl_result *result, uint32_t *words);
 
 /* The next request if there is one and room for its answer, else a prepare that was asked for: the newest,
  * whose stream is the likeliest to come again. A prepare never delays a request that is there, and the
- * stream's next step is right without it. Nothing while REQUEST_TAIL stands wrong. host_result:
- * KL_CONFIG_RESULT_TO_HOST's buffer of words, or NULL. Returns 1 if it did anything. */
-int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, uint32_t *host_result);
+ * stream's next step is right without it. Nothing while REQUEST_TAIL stands wrong.
+ *
+ * host_request: KL_CONFIG_REQUEST_FROM_HOST's ring of words. NULL while the bit is set: requests wait for a
+ * round that has one, as they wait for room; what the block's ring happens to hold is not taken for one.
+ * host_result: KL_CONFIG_RESULT_TO_HOST's; NULL: the answer is in the block alone. Returns 1 if it did
+ * anything. */
+int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, const uint32_t *host_request,
+                uint32_t *host_result);
 
 /* A beat of the load under way, from its image. Returns as loader_advance. */
 uint32_t front_load_beat(struct kl_core *core, const uint64_t *image);
@@ -67,7 +73,7 @@ uint32_t front_load_beat(struct kl_core *core, const uint64_t *image);
  * under way waits. LOAD_DONE becomes the number of the doorbell whose load has ended; a refused doorbell's
  * number never shows there. */
 void front_round(struct front *front, struct kl_core *core, uint32_t *reg, const uint64_t *image,
-                 uint32_t *host_result);
+                 const uint32_t *host_request, uint32_t *host_result);
 
 #ifdef __cplusplus
 }

@@ -27,7 +27,7 @@
 #include "kl_c99.h"
 
 enum {
-    KL_ABI_VERSION = 2,
+    KL_ABI_VERSION = 3,
 
     /* Largest shapes and counts that the records have room for. What a kernel takes is its build's:
      * struct kl_info. */
@@ -192,12 +192,38 @@ struct kl_result {
     uint8_t logit_frac; /* logit = logits[k] * 2^-logit_frac */
     uint8_t pad0[2];
     uint32_t wait_cycles; /* in the queue, before the operation started */
-    uint8_t pad[24];
+    uint8_t pad[16];      /* zero */
+    uint64_t check;       /* kl_result_check, errors too: whole and undamaged */
     int64_t logits[KL_N_CLASS_MAX];
 };
 static_assert(sizeof(struct kl_result) == 128, "whole beats");
 static_assert(offsetof(struct kl_result, wait_cycles) == 36, "no hidden padding");
+static_assert(offsetof(struct kl_result, check) == 56, "no hidden padding");
 static_assert(offsetof(struct kl_result, logits) == 64, "logits start a beat");
+
+/* XOR of the result's fields as little-endian 64-bit words, each turned left by its place; check itself and
+ * padding left out. In the kernel an XOR tree of a cycle or two. Any change within one word shows, and so
+ * does a record of which a part has not arrived yet: whoever polls memory takes an answer whose check is
+ * right, in whatever order its bytes came. */
+static inline uint64_t kl_result_check(const struct kl_result *result)
+{
+    const uint64_t head[5] = {
+        result->abi_version | (uint64_t)result->status << 16 | (uint64_t)result->stream << 32,
+        result->seq_no | (uint64_t)result->slot << 32 | (uint64_t)result->cls << 48 |
+            (uint64_t)result->flags << 56,
+        result->kernel_cycles | (uint64_t)result->prepare_cycles << 32,
+        result->image_hash,
+        result->n_class | (uint64_t)result->logit_frac << 8 | (uint64_t)result->wait_cycles << 32,
+    };
+    uint64_t check = KL_HASH_START;
+    for (uint32_t i = 0; i < 5; i++)
+        check ^= head[i] << (4 * i + 1) | head[i] >> (63 - 4 * i);
+    for (uint32_t i = 0; i < KL_N_CLASS_MAX; i++) {
+        const uint64_t word = (uint64_t)result->logits[i];
+        check ^= word << (4 * i + 21) | word >> (43 - 4 * i);
+    }
+    return check;
+}
 
 /* State of one stream in one slot, as saved and restored: moves a stream between compute units, backends or
  * restarts. Prepared sums are not part of it: they follow from h. */
@@ -282,8 +308,12 @@ static_assert(offsetof(struct kl_info, image_hash) == 48, "no hidden padding");
  * Load: write the image's size and slot, then KL_REG_LOAD_DOORBELL += 1. KL_REG_LOAD_DONE becomes its number
  * when the load has ended with KL_REG_LOAD_STATUS; the number of a refused doorbell never shows there.
  *
- * Answers to host memory: with KL_REG_CONFIG bit 0 set they also go to entry (tail % KL_QUEUE_DEPTH) of the
- * host's buffer, before KL_REG_RESULT_TAIL moves. */
+ * Rings in memory: registers cost a host an access of their own per word, memory does not. With
+ * KL_CONFIG_RESULT_TO_HOST an answer also goes to entry (tail % KL_QUEUE_DEPTH) of the buffer at the kernel's
+ * argument `result`, before KL_REG_RESULT_TAIL moves; it may be polled there by its seq_no and its check.
+ * With KL_CONFIG_REQUEST_FROM_HOST a request is read from entry (tail % KL_QUEUE_DEPTH) of the buffer at the
+ * argument `request`, not from the request ring here; the host has written it before KL_REG_REQUEST_TAIL.
+ * KL_REG_CONFIG changes only while nothing is outstanding. */
 enum kl_reg {
     KL_REG_INFO = 0, /* struct kl_info, read only */
     KL_REG_REQUEST_TAIL = 32,
@@ -305,7 +335,7 @@ enum kl_reg {
     KL_REG_RESULTS = KL_REG_REQUESTS + KL_QUEUE_DEPTH * (int)(sizeof(struct kl_request) / 4),
     KL_N_REG = KL_REG_RESULTS + KL_QUEUE_DEPTH * (int)(sizeof(struct kl_result) / 4),
 };
-enum { KL_CONFIG_RESULT_TO_HOST = 1 };
+enum { KL_CONFIG_RESULT_TO_HOST = 1, KL_CONFIG_REQUEST_FROM_HOST = 2 };
 static_assert(KL_REG_INFO + sizeof(struct kl_info) / 4 == KL_REG_REQUEST_TAIL,
               "info and control do not overlap");
 static_assert((KL_QUEUE_DEPTH & (KL_QUEUE_DEPTH - 1)) == 0, "counters wrap on an entry's boundary");
@@ -319,6 +349,36 @@ enum kl_command {
     KL_COMMAND_LOAD = 2,    /* a whole image -> slot; result[0]: status, slot, image_hash */
     KL_COMMAND_SAVE = 3,    /* slot, stream of request[0] -> state; result[0] as above */
     KL_COMMAND_RESTORE = 4, /* state -> slot, stream of request[0]; result[0] as above */
+    KL_COMMAND_INFO = 5,    /* struct kl_info -> result[0], which is as large */
+};
+static_assert(sizeof(struct kl_info) == sizeof(struct kl_result), "KL_COMMAND_INFO");
+
+/* The control interface (AXI-Lite) as a host sees it: byte offsets. The order and spacing of the arguments
+ * are those of UG1399, "S_AXILITE Control Register Map": 8 bytes for a scalar of up to 32 bits, 12 for a
+ * pointer. Arguments have their number in XRT's calls. */
+enum kl_map {
+    KL_MAP_CONTROL = 0x00, /* bit 0 ap_start, 1 ap_done (cleared by reading), 2 ap_idle, 7 auto_restart */
+    KL_MAP_COMMAND = 0x10,
+    KL_MAP_SLOT = 0x18,
+    KL_MAP_IMAGE_SIZE_BYTES = 0x20,
+    KL_MAP_N_REQUEST = 0x28,
+    KL_MAP_IMAGE = 0x30,
+    KL_MAP_REQUEST = 0x3c,
+    KL_MAP_RESULT = 0x48,
+    KL_MAP_STATE = 0x54,
+    KL_MAP_REG = 0x2000, /* the register block: word i at KL_MAP_REG + 4 * i */
+    KL_MAP_BYTES = 0x4000,
+};
+static_assert(KL_MAP_REG + 4 * (int)KL_N_REG <= (int)KL_MAP_BYTES, "the block fits");
+enum kl_argument {
+    KL_ARG_COMMAND,
+    KL_ARG_SLOT,
+    KL_ARG_IMAGE_SIZE_BYTES,
+    KL_ARG_N_REQUEST,
+    KL_ARG_IMAGE,
+    KL_ARG_REQUEST,
+    KL_ARG_RESULT,
+    KL_ARG_STATE,
 };
 
 /* ---- The native build: the kernel's source as a library, one per named build ----
@@ -333,7 +393,9 @@ struct kl_arguments {
     uint32_t slot, image_size_bytes, n_request;
     const void *image; /* 8-byte aligned, like everything in a device's memory */
     const struct kl_request *request;
-    struct kl_result *result; /* KL_COMMAND_SERVICE: the host's buffer of KL_QUEUE_DEPTH answers */
+    struct kl_result *result; /* KL_COMMAND_SERVICE: the host's rings of KL_QUEUE_DEPTH each, or NULL.
+                                 Without a ring of requests those that are to be read there wait; without one
+                                 of answers they are in the register block alone */
     struct kl_state *state;
 };
 
@@ -394,6 +456,10 @@ struct kl_build {
 
     /* What the build takes of an FPGA (modelled): kl_resources.h. */
     void (*resources)(struct kl_resources *out);
+
+    /* The on-chip memory of the weights, for fault injection: a bit of it turned over is a fault that no hash
+     * of an image sees. */
+    uint8_t *(*weights)(struct kl_unit *unit, size_t *size_bytes);
 
     /* For a testbench's trail: z (Q.20) of a row of the unit's last step; row: 4 * unit + gate of the whole
      * layer. 0: a row that this unit does not hold. */

@@ -100,8 +100,9 @@ static void fail(struct kl_result *result, uint32_t status)
     result->slot = begun.slot;
 }
 
-static void end(struct kl_core *core, const struct kl_result *result)
+static void end(struct kl_core *core, struct kl_result *result)
 {
+    record_result_seal(result);
     core->cycles += result->status == KL_OK ? result->kernel_cycles : (uint32_t)KL_FRAME;
 }
 
@@ -131,6 +132,7 @@ static int run_cycle(struct kl_core *core, struct kl_result *result, uint32_t *w
     if (!words || r->n_beat == RECORD_RESULT_WORDS / RECORD_BEAT_WORDS)
         return 0;
     answer(core, result);
+    record_result_seal(result);
     r->n_beat++;
     record_result_beat(result, RECORD_RESULT_WORDS / RECORD_BEAT_WORDS - r->n_beat, words);
     return 1;

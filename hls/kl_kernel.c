@@ -21,6 +21,7 @@ static void answer(const struct kl_core *core, uint32_t status, uint32_t slot, u
     result.slot = (uint16_t)slot;
     if (status == KL_OK)
         result.image_hash = core->model[slot].image_hash;
+    record_result_seal(&result);
     front_give(&result, words);
 }
 
@@ -76,7 +77,7 @@ void kernel_start(struct kl_core *core, struct front *front, uint32_t *reg, uint
         read_place(request, &slot, &stream);
     switch (command) {
     case KL_COMMAND_SERVICE:
-        front_round(front, core, reg, image, result);
+        front_round(front, core, reg, image, request, result);
         return;
     case KL_COMMAND_EXEC:
         exec(core, n_request, request, result);
@@ -89,6 +90,9 @@ void kernel_start(struct kl_core *core, struct front *front, uint32_t *reg, uint
         break;
     case KL_COMMAND_RESTORE:
         answer(core, stream_restore(core, slot, stream, state), slot, result);
+        break;
+    case KL_COMMAND_INFO:
+        front_give_info(core, result);
         break;
     default:
         answer(core, KL_E_OP, slot, result);
@@ -116,7 +120,7 @@ void kl_kernel(uint32_t command, uint32_t slot, uint32_t image_size_bytes, uint3
     KL_PRAGMA(HLS INTERFACE s_axilite port = request)
     KL_PRAGMA(HLS INTERFACE s_axilite port = result)
     KL_PRAGMA(HLS INTERFACE s_axilite port = state)
-    KL_PRAGMA(HLS INTERFACE s_axilite port = reg offset = 8192) /* word i of the block: byte 8192 + 4 * i */
+    KL_PRAGMA(HLS INTERFACE s_axilite port = reg offset = 8192) /* KL_MAP_REG */
     KL_PRAGMA(HLS INTERFACE s_axilite port = return )
     /* The core reads and writes a beat of 64 bytes per cycle, the host a word. Nothing that the host writes
      * shares a beat with what the kernel writes (kl_abi.h). */

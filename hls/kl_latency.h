@@ -33,6 +33,7 @@ enum {
     KL_LAT_CONVERT = 2, /* binary16 to grid steps: shift and check; bound and sign */
     KL_LAT_ARGMAX = 2,  /* all pairs compared; one selected */
     KL_LAT_RESULT = 1,  /* into the result ring */
+    KL_LAT_CHECK = 1,   /* 13 words at every bit of an XOR tree: two levels of LUT6 */
     KL_LAT_LINK = 6, /* AXI4-Stream to the other unit of a pair: output register, SLR crossing, FIFO, input */
 
     /* From a slot of the sequencer to z of its row: the weight's read covers the operand's. */

@@ -76,7 +76,7 @@ static int take(struct kl_unit *unit, struct kl_result *result)
     /* A round answers the next request; with none there it does a prepare, until nothing is left to do. The
      * load is the host's to advance here, so no image. */
     while (reg[KL_REG_RESULT_TAIL] == reg[KL_REG_RESULT_HEAD]) {
-        if (!front_serve(&unit->front, &unit->core, reg, NULL))
+        if (!front_serve(&unit->front, &unit->core, reg, NULL, NULL))
             return 0;
     }
     const uint32_t head = reg[KL_REG_RESULT_HEAD];
@@ -169,6 +169,12 @@ static uint32_t frame_cycles(void)
     return KL_FRAME;
 }
 
+static uint8_t *weights(struct kl_unit *unit, size_t *size_bytes)
+{
+    *size_bytes = sizeof unit->core.weights;
+    return (uint8_t *)&unit->core.weights;
+}
+
 static int32_t seen_z(const struct kl_unit *unit, uint32_t layer, uint32_t row)
 {
     const struct kl_core *core = &unit->core;
@@ -202,5 +208,6 @@ __attribute__((visibility("default"))) const struct kl_build KL_BUILD_SYMBOL(kl_
     .frame_cycles = frame_cycles,
     .io_cycles = io_cycles,
     .resources = kl_resources_estimate,
+    .weights = weights,
     .seen_z = seen_z,
 };

@@ -66,11 +66,13 @@ struct kl_result tb_step_result(const struct tb_run *run, const struct kl_reques
 
 struct kl_result tb_step_refusal(const struct kl_request *request, uint32_t status)
 {
-    return (struct kl_result){.abi_version = KL_ABI_VERSION,
-                              .status = (uint16_t)status,
-                              .stream = request->stream,
-                              .seq_no = request->seq_no,
-                              .slot = request->slot};
+    struct kl_result refusal = {.abi_version = KL_ABI_VERSION,
+                                .status = (uint16_t)status,
+                                .stream = request->stream,
+                                .seq_no = request->seq_no,
+                                .slot = request->slot};
+    refusal.check = kl_result_check(&refusal);
+    return refusal;
 }
 
 static struct tb_trail trail_of(const struct tb_run *run, const struct kl_request *request)
@@ -108,11 +110,13 @@ void tb_step_follow_kernel(struct tb_run *run, uint32_t slot, uint32_t s)
 int tb_step_compare_result(struct tb_run *run, const struct kl_request *request,
                            const struct kl_result *result, const struct kl_result *expected)
 {
+    struct kl_result right = *expected;
+    right.check = kl_result_check(&right);
     run->report.check.n_case++;
-    if (memcmp(result, expected, sizeof *result) == 0)
+    if (memcmp(result, &right, sizeof *result) == 0)
         return 1;
     const struct tb_trail trail = trail_of(run, request);
-    tb_trail_result(&run->report.check, &trail, result, expected);
+    tb_trail_result(&run->report.check, &trail, result, &right);
     return 0;
 }
 
@@ -194,6 +198,7 @@ void tb_step_exec(struct tb_run *run, struct kl_request *request, uint32_t s, ui
     struct kl_result expected = tb_step_result(run, request, slot->step_cycles[prepared], 0);
     expected.wait_cycles = wait_cycles;
     tb_step_oracle(run, request, s, &expected);
+    expected.check = kl_result_check(&expected);
     trail.was_prepared = prepared;
     trail.before = &run->before;
     trail.answer = &run->answer;

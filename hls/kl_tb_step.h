@@ -55,7 +55,7 @@ int tb_step_next_x(struct tb_run *run, uint32_t slot, uint32_t s, uint16_t x[KL_
 /* Whether x is an input by the number contract. */
 int tb_step_is_good_x(const struct tb_model *model, const uint16_t *x);
 
-/* The answer to expect, but for logits, class, flags and wait_cycles; of a refusal all of it. */
+/* The answer to expect, but for logits, class, flags, wait_cycles and check; of a refusal all of it. */
 struct kl_result tb_step_result(const struct tb_run *run, const struct kl_request *request,
                                 uint32_t kernel_cycles, int prepared_after);
 struct kl_result tb_step_refusal(const struct kl_request *request, uint32_t status);
@@ -65,7 +65,8 @@ struct kl_result tb_step_refusal(const struct kl_request *request, uint32_t stat
 void tb_step_oracle(struct tb_run *run, const struct kl_request *request, uint32_t s,
                     struct kl_result *expected);
 
-/* Compare all of an answer; the stream's state with the oracle's. Return 1: equal; else they count. */
+/* Compare all of an answer, expected's check computed here; the stream's state with the oracle's. Return 1:
+ * equal; else they count. */
 int tb_step_compare_result(struct tb_run *run, const struct kl_request *request,
                            const struct kl_result *result, const struct kl_result *expected);
 int tb_step_compare_state(struct tb_run *run, const struct kl_request *request, uint32_t s);

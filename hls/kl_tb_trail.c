@@ -194,8 +194,11 @@ void tb_trail_result(struct tb_report *report, const struct tb_trail *trail, con
             place, trail->request->op, result->prepare_cycles, expected->prepare_cycles, result->wait_cycles,
             expected->wait_cycles);
     else
-        tb_report_mismatch(report, "%s, op %u: abi_version or a padding byte of the answer is wrong", place,
-                           trail->request->op);
+        tb_report_mismatch(report,
+                           "%s, op %u: check %016llx, expected %016llx; or abi_version or a padding byte of "
+                           "the answer is wrong: controller",
+                           place, trail->request->op, (unsigned long long)result->check,
+                           (unsigned long long)expected->check);
 }
 
 void tb_trail_state(struct tb_report *report, const struct tb_trail *trail, uint32_t save_status,

@@ -11,6 +11,7 @@ enum { N_STREAM = 5, N_LIST = KL_QUEUE_DEPTH };
 struct bench {
     struct front front;
     uint32_t reg[KL_N_REG];
+    struct kl_request host_request[KL_QUEUE_DEPTH];
     struct kl_result host_result[KL_QUEUE_DEPTH];
     struct kl_core *core, *right;
     /* Requests posted and not yet answered, oldest first, with the core's clock at their posting. */
@@ -25,9 +26,28 @@ struct bench {
     struct tb_report *report;
 };
 
-static uint32_t *request_entry(struct bench *b, uint32_t counter)
+static int reads_host(const struct bench *b)
 {
-    return &b->reg[KL_REG_REQUESTS + counter % KL_QUEUE_DEPTH * (sizeof(struct kl_request) / 4)];
+    return (b->reg[KL_REG_CONFIG] & KL_CONFIG_REQUEST_FROM_HOST) != 0;
+}
+
+/* The entry of the ring that CONFIG says; the other ring's entry is another request. */
+static void write_entry(struct bench *b, uint32_t counter, const struct kl_request *request)
+{
+    const uint32_t entry = counter % KL_QUEUE_DEPTH;
+    struct kl_request other = *request;
+    other.seq_no ^= 1u << 31;
+    other.x[0] ^= 0x8000;
+    b->host_request[entry] = reads_host(b) ? *request : other;
+    memcpy(&b->reg[KL_REG_REQUESTS + entry * (sizeof other / 4)], reads_host(b) ? &other : request,
+           sizeof other);
+}
+
+static int front_serves(struct bench *b, int has_host_request)
+{
+    return front_serve(&b->front, b->core, b->reg,
+                       has_host_request ? (const uint32_t *)(const void *)b->host_request : NULL,
+                       (uint32_t *)(void *)b->host_result);
 }
 
 static struct kl_request draw_request(struct bench *b, uint64_t *seed)
@@ -40,7 +60,9 @@ static struct kl_request draw_request(struct bench *b, uint64_t *seed)
         .flags = (uint16_t)(tb_random_below(seed, 50) ? tb_random_below(seed, 2) : 2),
         .stream = tb_random_below(seed, 50) ? 51 * tb_random_below(seed, N_STREAM) : KL_BUILD_STREAMS,
         .seq_no = b->seq_no++,
-        .budget_cycles = tb_random_below(seed, 3) ? 0 : 1 + tb_random_below(seed, 3000)};
+        /* A step's cycles lie between the two bounds. */
+        .budget_cycles =
+            tb_random_below(seed, 3) ? 0 : 1 + tb_random_below(seed, tb_random_below(seed, 2) ? 3000 : 100)};
     double x[KL_N_IN_MAX];
     tb_random_x(b->model, x, seed);
     for (uint32_t k = 0; k < b->model->n_in; k++)
@@ -54,7 +76,7 @@ static void post(struct bench *b, uint64_t *seed)
 {
     const uint32_t tail = b->reg[KL_REG_REQUEST_TAIL];
     const struct kl_request request = draw_request(b, seed);
-    memcpy(request_entry(b, tail), &request, sizeof request);
+    write_entry(b, tail, &request);
     b->reg[KL_REG_REQUEST_TAIL] = tail + 1;
     b->posted[b->n_posted] = request;
     b->posted_at[b->n_posted++] = b->core->cycles;
@@ -76,9 +98,19 @@ static void want_prepare(struct bench *b, const struct kl_request *request)
 static void expect_answer(struct bench *b, uint32_t result_tail, uint64_t started)
 {
     const struct kl_request request = b->posted[0];
-    struct kl_result result, right;
+    struct kl_result result, right, early;
     const uint32_t at = result_tail % KL_QUEUE_DEPTH;
-    core_exec(b->right, &request, (uint32_t)(started - b->posted_at[0]), &right);
+    memset(&early, 0, sizeof early);
+    core_take(b->right, &request);
+    core_exec_taken(b->right, &request, (uint32_t)(started - b->posted_at[0]), &right,
+                    (uint32_t *)(void *)&early);
+    /* What leaves from inside the pipeline is whole already: nothing comes behind it to mend it. */
+    if (request.op == KL_OP_STEP && right.status == KL_OK && !(right.flags & KL_RESULT_LATE) &&
+        memcmp(&early, &right, sizeof right) != 0)
+        tb_report_mismatch(b->report,
+                           "controller: seq_no %u: the answer from inside the pipeline is another: check "
+                           "%016llx, right %016llx",
+                           request.seq_no, (unsigned long long)early.check, (unsigned long long)right.check);
     memcpy(&result, &b->reg[KL_REG_RESULTS + at * (sizeof result / 4)], sizeof result);
     if (b->reg[KL_REG_RESULT_TAIL] != result_tail + 1 || memcmp(&result, &right, sizeof right) != 0)
         tb_report_mismatch(
@@ -100,15 +132,16 @@ static void expect_answer(struct bench *b, uint32_t result_tail, uint64_t starte
     memmove(b->posted_at, b->posted_at + 1, b->n_posted * sizeof *b->posted_at);
 }
 
-/* One round, and what it has to have done: the oldest request if there is room for its answer, else the
- * newest wanted prepare, else nothing. */
-static void serve(struct bench *b)
+/* One round, and what it has to have done: the oldest request if there is room for its answer and the round
+ * brings the ring that it lies in, else the newest wanted prepare, else nothing. */
+static void serve(struct bench *b, int has_host_request)
 {
     const uint32_t result_tail = b->reg[KL_REG_RESULT_TAIL];
     const uint64_t started = b->core->cycles;
     const int room = result_tail - b->reg[KL_REG_RESULT_HEAD] < KL_QUEUE_DEPTH;
-    const int answers = b->n_posted > 0 && room, prepares = !answers && b->n_wanted > 0;
-    const int worked = front_serve(&b->front, b->core, b->reg, (uint32_t *)(void *)b->host_result);
+    const int has_ring = has_host_request || !reads_host(b);
+    const int answers = b->n_posted > 0 && room && has_ring, prepares = !answers && b->n_wanted > 0;
+    const int worked = front_serves(b, has_host_request);
     b->report->n_case++;
     if (answers) {
         expect_answer(b, result_tail, started);
@@ -154,8 +187,7 @@ static void ring_wrongly(struct bench *b, uint64_t *seed)
     b->n_bad_doorbell++;
     for (int i = 0; i < 3; i++) {
         b->report->n_case++;
-        if (front_serve(&b->front, b->core, reg, (uint32_t *)(void *)b->host_result) ||
-            b->core->cycles != cycles || reg[KL_REG_RESULT_TAIL] != result_tail ||
+        if (front_serves(b, 1) || b->core->cycles != cycles || reg[KL_REG_RESULT_TAIL] != result_tail ||
             reg[KL_REG_BAD_DOORBELLS] != b->n_bad_doorbell)
             tb_report_mismatch(
                 b->report,
@@ -201,10 +233,12 @@ void tb_unit_front(uint64_t seed, uint32_t n_case, struct tb_report *report)
         case 3:
             if (tb_random_below(&seed, 8) == 0)
                 ring_wrongly(&b, &seed);
-            b.reg[KL_REG_CONFIG] = tb_random_below(&seed, 2);
+            b.reg[KL_REG_CONFIG] ^= tb_random_below(&seed, 2) * (uint32_t)KL_CONFIG_RESULT_TO_HOST;
+            if (b.n_posted == 0) /* what lies in a ring is read there */
+                b.reg[KL_REG_CONFIG] ^= tb_random_below(&seed, 2) * (uint32_t)KL_CONFIG_REQUEST_FROM_HOST;
             break;
         default:
-            serve(&b);
+            serve(&b, tb_random_below(&seed, 8) != 0);
             break;
         }
     }

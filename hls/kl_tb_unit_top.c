@@ -9,7 +9,7 @@
 /* What a host has: the register block (the top's memories live on from check to check, so it does too) and
  * the buffers that a start is given. */
 static uint32_t reg[KL_N_REG], right_reg[KL_N_REG];
-static struct kl_request request[KL_QUEUE_DEPTH];
+static struct kl_request request[KL_QUEUE_DEPTH], right_request[KL_QUEUE_DEPTH];
 static struct kl_result result[KL_QUEUE_DEPTH], right_result[KL_QUEUE_DEPTH];
 static struct kl_state state, right_state;
 static struct front right_front;
@@ -25,10 +25,11 @@ static void start(uint32_t command, uint32_t slot, const struct kl_image_header 
 static void expect_status(uint32_t command, uint32_t slot, uint32_t status, uint64_t image_hash,
                           struct tb_report *report)
 {
-    const struct kl_result right = {.abi_version = KL_ABI_VERSION,
-                                    .status = (uint16_t)status,
-                                    .slot = (uint16_t)slot,
-                                    .image_hash = status == KL_OK ? image_hash : 0};
+    struct kl_result right = {.abi_version = KL_ABI_VERSION,
+                              .status = (uint16_t)status,
+                              .slot = (uint16_t)slot,
+                              .image_hash = status == KL_OK ? image_hash : 0};
+    right.check = kl_result_check(&right);
     report->n_case++;
     if (memcmp(result, &right, sizeof right) != 0)
         tb_report_mismatch(report, "top: command %u, slot %u: status %u, slot %u, right %u", command, slot,
@@ -82,20 +83,34 @@ static void check_exec(struct kl_core *core, uint32_t n, struct tb_report *repor
 static void round_of_both(struct kl_core *core)
 {
     start(KL_COMMAND_SERVICE, 0, NULL, 0);
-    front_round(&right_front, core, right_reg, NULL, (uint32_t *)(void *)right_result);
+    front_round(&right_front, core, right_reg, NULL, (const uint32_t *)(const void *)right_request,
+                (uint32_t *)(void *)right_result);
 }
 
-/* Doorbell mode, answers to the register block and to the host's buffer. */
-static void check_service(struct kl_core *core, uint32_t n, struct tb_report *report)
+/* Writes a request into one ring, the request in memory or that of the block. */
+static void put_request(uint32_t *block, struct kl_request *ring, uint32_t counter,
+                        const struct kl_request *from)
+{
+    const uint32_t entry = counter % KL_QUEUE_DEPTH;
+    if (block[KL_REG_CONFIG] & KL_CONFIG_REQUEST_FROM_HOST)
+        ring[entry] = *from;
+    else
+        memcpy(&block[KL_REG_REQUESTS + entry * (sizeof *from / 4)], from, sizeof *from);
+}
+
+/* Doorbell mode: requests from either ring, answers to the register block and to the host's buffer. */
+static void check_service(struct kl_core *core, uint32_t n, int from_host, struct tb_report *report)
 {
     const uint32_t tail = reg[KL_REG_REQUEST_TAIL], right_tail = right_reg[KL_REG_REQUEST_TAIL];
-    reg[KL_REG_CONFIG] = right_reg[KL_REG_CONFIG] = KL_CONFIG_RESULT_TO_HOST;
+    struct kl_request drawn[KL_QUEUE_DEPTH];
+    memcpy(drawn, request, sizeof drawn);
+    memset(request, 0, sizeof request);
+    reg[KL_REG_CONFIG] = right_reg[KL_REG_CONFIG] =
+        KL_CONFIG_RESULT_TO_HOST | (from_host ? KL_CONFIG_REQUEST_FROM_HOST : 0);
     round_of_both(core); /* both have seen their clock before anything is posted */
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t words = sizeof request[i] / 4;
-        memcpy(&reg[KL_REG_REQUESTS + (tail + i) % KL_QUEUE_DEPTH * words], &request[i], sizeof request[i]);
-        memcpy(&right_reg[KL_REG_REQUESTS + (right_tail + i) % KL_QUEUE_DEPTH * words], &request[i],
-               sizeof request[i]);
+        put_request(reg, request, tail + i, &drawn[i]);
+        put_request(right_reg, right_request, right_tail + i, &drawn[i]);
     }
     reg[KL_REG_REQUEST_TAIL] = tail + n;
     right_reg[KL_REG_REQUEST_TAIL] = right_tail + n;
@@ -110,7 +125,7 @@ static void check_service(struct kl_core *core, uint32_t n, struct tb_report *re
             memcmp(&result[at % KL_QUEUE_DEPTH], &right_result[right_at % KL_QUEUE_DEPTH],
                    sizeof result[i]) != 0)
             tb_report_mismatch(report, "top, doorbell: the answer to seq_no %u is not the controller's",
-                               request[i].seq_no);
+                               drawn[i].seq_no);
     }
     for (uint32_t i = 0; i <= KL_QUEUE_DEPTH; i++)
         round_of_both(core); /* the prepares */
@@ -119,6 +134,21 @@ static void check_service(struct kl_core *core, uint32_t n, struct tb_report *re
     if (reg[KL_REG_REQUEST_HEAD] != tail + n)
         tb_report_mismatch(report, "top, doorbell: %u requests taken, right %u",
                            reg[KL_REG_REQUEST_HEAD] - tail, n);
+}
+
+/* Whatever the top has done before: all but the clock is the core's. */
+static void check_info(const struct kl_core *core, struct tb_report *report)
+{
+    struct kl_info info, right;
+    memset(result, 0xa5, sizeof result);
+    start(KL_COMMAND_INFO, 0, NULL, 0);
+    memcpy(&info, &result[0], sizeof info);
+    front_info(core, &right);
+    right.cycles = info.cycles;
+    report->n_case++;
+    if (memcmp(&info, &right, sizeof right) != 0)
+        tb_report_mismatch(report, "top: command %d: build %.12s, %u parts, is not the core's",
+                           KL_COMMAND_INFO, info.build, info.n_part);
 }
 
 /* Every stream in use, saved from both, moved to another one in both. */
@@ -182,7 +212,8 @@ void tb_unit_top(uint64_t seed, uint32_t n_case, struct tb_report *report)
             draw_requests(model, n_request, &seed);
             check_exec(core, n_request, report);
             draw_requests(model, n_request, &seed);
-            check_service(core, n_request, report);
+            check_service(core, n_request, i % 2 == 0, report);
+            check_info(core, report);
             check_states(core, i % KL_N_SLOT, image->image_hash, report);
         }
         free(image);

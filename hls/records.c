@@ -3,6 +3,8 @@
 #include "kl_pragma.h"
 
 enum {
+    RESULT_CHECK = offsetof(struct kl_result, check) / 4,
+    RESULT_LOGITS = offsetof(struct kl_result, logits) / 4,
     STATE_H = offsetof(struct kl_state, h) / 4,
     STATE_C = offsetof(struct kl_state, c) / 4,
     STATE_PAD = offsetof(struct kl_state, pad1) / 4,
@@ -76,11 +78,19 @@ uint32_t record_result_get(const struct kl_result *result, uint32_t i)
         return result->n_class | (uint32_t)result->logit_frac << 8;
     case 9:
         return result->wait_cycles;
+    case RESULT_CHECK:
+    case RESULT_CHECK + 1:
+        return half_of(result->check, i - RESULT_CHECK);
     default:
-        return i < offsetof(struct kl_result, logits) / 4
-                   ? 0
-                   : half_of((uint64_t)result->logits[i / 2 - offsetof(struct kl_result, logits) / 8], i % 2);
+        return i < RESULT_LOGITS ? 0 : half_of((uint64_t)result->logits[(i - RESULT_LOGITS) / 2], i % 2);
     }
+}
+
+void record_result_seal(struct kl_result *result)
+{
+    /* Its loops unrolled: 13 words at every bit of an XOR tree, KL_LAT_CHECK. */
+    KL_PRAGMA(HLS PIPELINE II = 1)
+    result->check = kl_result_check(result);
 }
 
 void record_result_beat(const struct kl_result *result, uint32_t beat, uint32_t *words)

@@ -29,6 +29,9 @@ uint32_t record_result_get(const struct kl_result *result, uint32_t i);
 uint32_t record_info_get(const struct kl_info *info, uint32_t i);
 uint32_t record_state_get(const struct kl_state *state, uint32_t i);
 
+/* Writes check: the last that is done to an answer. */
+void record_result_seal(struct kl_result *result);
+
 /* Writes beat `beat` of an answer to its place in words, where the whole answer goes. */
 void record_result_beat(const struct kl_result *result, uint32_t beat, uint32_t *words);
 

@@ -1,8 +1,8 @@
 /* The accelerator as the appliance sees it: submit, poll, load. One backend per file, accel_*.c.
  *
- * All calls come from one thread, the poll loop's. No call allocates, locks or enters the operating system
- * after open. Every backend gives the same bits: class, logits, states, statuses, and the modelled cycles
- * that a result reports. */
+ * All calls come from one thread at a time, the poll loop's but where said. No call allocates, locks or
+ * enters the operating system after open. Every backend gives the same bits: class, logits, states, statuses,
+ * and the modelled cycles that a result reports. */
 #ifndef ACCEL_H
 #define ACCEL_H
 
@@ -13,12 +13,22 @@
 
 struct accel;
 
+enum {
+    ACCEL_ERROR_CHARS = 512,
+    /* submit's and poll's: the device refused an access, or says that it is broken or gone. What is
+     * outstanding will not be answered; nothing but reset and close is of use now. csim and cpu never say so.
+     */
+    ACCEL_FAILED = -2,
+};
+
 struct accel_ops {
     const char *name;
-    /* Starts a request; up to KL_QUEUE_DEPTH may be outstanding. 0, or -1 when that many are: an answer has
-     * to be taken by poll first, however late it comes. request is not kept. */
+    /* Starts a request; up to KL_QUEUE_DEPTH may be outstanding. 0; -1 when that many are: an answer has
+     * to be taken by poll first, however late it comes; ACCEL_FAILED. request is not kept. */
     int (*submit)(struct accel *accel, const struct kl_request *request);
-    /* 1: *result is the next answer, in the order of submission; 0: not yet; -1: nothing is outstanding. */
+    /* 1: *result is the next answer, in the order of submission; 0: not yet; -1: nothing is outstanding (an
+     * idle moment: a backend may carry out a prepare in here); ACCEL_FAILED. An answer is as the device gave
+     * it, whole but not believed: the caller checks. */
     int (*poll)(struct accel *accel, struct kl_result *result);
     /* Loads a model image into a slot, beside the running model: every stream of the slot is reset, and
      * requests to it answer KL_E_EMPTY until the load has ended. Let none be outstanding to the slot:
@@ -36,6 +46,11 @@ struct accel_ops {
     /* For idle moments: brings what the slot's next step of this stream touches back into the caches. Changes
      * nothing that can be seen. */
     void (*warm)(struct accel *accel, uint32_t slot, uint32_t stream);
+    /* Brings a device that failed, hangs or answers wrong back to the state after open: slots empty, nothing
+     * outstanding. 0, or -1 with a message: it is still broken, try again later or close. May take seconds:
+     * never from the poll loop. Another thread may call it, as the only one that uses this accel then. NULL:
+     * this backend has nothing to reset. */
+    int (*reset)(struct accel *accel, char error[ACCEL_ERROR_CHARS]);
     void (*close)(struct accel *accel);
 };
 

@@ -252,6 +252,7 @@ static void exec(struct accel_cpu *self, struct queued *queued, struct kl_result
         }
     }
     end(self, queued, result);
+    result->check = kl_result_check(result);
     if (self->has_worker && self->owed.n)
         hand_over_newest(self);
 }
@@ -491,6 +492,8 @@ static void step_few(struct accel_cpu *self, const struct kl_request *requests, 
         memcpy(result->logits, logits[j], slot->model.n_class * sizeof logits[j][0]);
         result->cls = (uint8_t)classes[j];
     }
+    for (uint32_t i = 0; i < n; i++)
+        results[i].check = kl_result_check(&results[i]);
 }
 
 void accel_cpu_step_batch(struct accel *accel, const struct kl_request *requests, struct kl_result *results,

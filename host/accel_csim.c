@@ -2,15 +2,11 @@
 #include <stdlib.h>
 
 #include "accel.h"
+#include "accel_owed.h"
 
 struct queued {
     struct kl_request request;
     uint64_t doorbell; /* the kernel's clock when it was submitted */
-};
-
-struct owed_prepare {
-    uint16_t slot;
-    uint32_t stream;
 };
 
 /* The kernel runs here, inline: submit takes what the native kernel takes, and poll carries it out. */
@@ -22,10 +18,7 @@ struct accel_csim {
     /* Split only: a unit has its own queue. Counters run freely; masked, they are places. */
     struct queued queue[KL_QUEUE_DEPTH];
     uint32_t n_submitted, n_answered;
-    /* Asked for by KL_REQUEST_PREPARE, done when nothing waits; newest last, each stream once. Of more than
-     * fit the oldest is forgotten: its step prepares for itself. */
-    struct owed_prepare owed[KL_QUEUE_DEPTH];
-    uint32_t n_owed;
+    struct accel_owed owed;
     int is_loading;
     uint32_t load_status[2]; /* of the halves, while loading */
 };
@@ -89,39 +82,14 @@ static int pair_submit(struct accel *accel, const struct kl_request *request)
     return 0;
 }
 
-/* As the kernel does with its own queue: the newest first, whose stream is the likeliest to come again. */
-static void pair_prepare_owed(struct accel_csim *self)
-{
-    while (self->n_owed > 0) {
-        const struct owed_prepare *owed = &self->owed[--self->n_owed];
-        const struct kl_request request = {
-            .abi_version = KL_ABI_VERSION, .op = KL_OP_PREPARE, .slot = owed->slot, .stream = owed->stream};
-        struct kl_result unheard; /* refused: the slot was emptied meanwhile, and nothing is owed */
-        self->build->exec_pair(self->unit, &request, 0, &unheard);
-    }
-}
-
-static void pair_owe(struct accel_csim *self, const struct kl_request *request)
-{
-    uint32_t gone = 0; /* the same stream's, or with no room the oldest */
-    while (gone < self->n_owed &&
-           !(self->owed[gone].slot == request->slot && self->owed[gone].stream == request->stream))
-        gone++;
-    if (gone == self->n_owed && self->n_owed == KL_QUEUE_DEPTH)
-        gone = 0;
-    if (gone < self->n_owed) {
-        self->n_owed--;
-        for (uint32_t i = gone; i < self->n_owed; i++)
-            self->owed[i] = self->owed[i + 1];
-    }
-    self->owed[self->n_owed++] = (struct owed_prepare){.slot = request->slot, .stream = request->stream};
-}
-
 static int pair_poll(struct accel *accel, struct kl_result *result)
 {
     struct accel_csim *self = self_of(accel);
     if (self->n_submitted == self->n_answered) {
-        pair_prepare_owed(self);
+        struct kl_request prepare;
+        struct kl_result unheard;
+        while (accel_owed_take(&self->owed, &prepare))
+            self->build->exec_pair(self->unit, &prepare, 0, &unheard);
         return -1;
     }
     const struct queued *queued = &self->queue[self->n_answered++ % KL_QUEUE_DEPTH];
@@ -130,8 +98,7 @@ static int pair_poll(struct accel *accel, struct kl_result *result)
     self->build->info(self->unit[0], &info);
     const uint64_t waited = info.cycles - queued->doorbell;
     self->build->exec_pair(self->unit, request, waited > UINT32_MAX ? UINT32_MAX : (uint32_t)waited, result);
-    if (result->status == KL_OK && request->flags & KL_REQUEST_PREPARE && !(result->flags & KL_RESULT_LATE))
-        pair_owe(self, request);
+    accel_owed_note(&self->owed, request, result);
     return 1;
 }
 

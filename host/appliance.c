@@ -1,4 +1,4 @@
-#include "appliance.h"
+#include "appliance_self.h"
 
 #include <immintrin.h>
 #include <stdio.h>
@@ -9,37 +9,11 @@
 #include "intake_setup.h"
 
 enum {
-    SLOT = 0,
+    REPLAY_TIMEOUT_S = 2, /* real time: a replay is to be the same on a busy machine */
     FRAME_BYTES = PACKET_HEADERS_MAX + WIRE_BYTES,
     EGRESS_SRC_PORT = 31075,
 };
 static_assert((int)FRAME_BYTES <= (int)PORT_FRAME_MAX, "a prediction is one frame");
-
-struct stream {
-    uint32_t ticks;      /* inferred since the last reset */
-    uint8_t needs_reset; /* its state belongs to a market that has passed: gap, halt */
-    uint8_t at_work;     /* the accelerator may hold a state of it other than zero */
-};
-
-struct appliance {
-    struct appliance_config cfg;
-    int replay;
-    int prepares_by_flag;  /* real clock: the backend prepares by itself after a step, KL_REQUEST_PREPARE */
-    uint8_t arrival_clock; /* enum audit_arrival of every frame */
-    uint64_t now_ns;       /* replay: when the one server is free */
-    uint64_t threshold, timeout; /* in the run's clock: TSC cycles, or ns */
-    uint64_t expected;           /* submit -> last check, killline_expect */
-    double to_ns;                /* clock units to ns */
-    uint32_t egress_ip, egress_source;
-    uint32_t request_seq, n_unheard; /* n_unheard: requests whose answers have not come */
-    uint64_t publish_seq;
-    struct stream streams[KL_N_STREAM_MAX];
-    struct kl_request request;
-    struct kl_result result;
-    struct intake *intake;
-    struct appliance_stats stats;
-    _Alignas(64) _Atomic uint64_t frames;
-};
 
 const char *appliance_stage_name(enum appliance_stage stage)
 {
@@ -47,29 +21,9 @@ const char *appliance_stage_name(enum appliance_stage stage)
     return name[stage];
 }
 
-/* ---- time ---- */
-
-static uint64_t now(const struct appliance *a)
-{
-    return a->replay ? a->now_ns : clock_tsc();
-}
-
-/* Replay: work takes its configured time. Real: it already has. */
-static void spend(struct appliance *a, uint64_t ns)
-{
-    if (a->replay)
-        a->now_ns += ns;
-}
-
-static uint64_t kernel_ns(const struct appliance *a, uint32_t cycles)
-{
-    uint32_t mhz = a->cfg.config->replay.kernel_mhz;
-    return ((uint64_t)cycles * 1000 + mhz - 1) / mhz;
-}
-
 /* ---- audit ---- */
 
-static void commit(struct appliance *a, const struct audit_record *record)
+void appliance_commit(struct appliance *a, const struct audit_record *record)
 {
     struct audit_record *slot = audit_reserve(a->cfg.log);
     if (!slot) /* counted by the log itself */
@@ -78,84 +32,18 @@ static void commit(struct appliance *a, const struct audit_record *record)
     audit_commit(a->cfg.log);
 }
 
-static void commit_event(struct appliance *a, enum audit_event_code code, uint16_t locate,
-                         uint64_t feed_ts_ns, uint64_t value0, uint64_t value1)
+void appliance_commit_event(struct appliance *a, enum audit_event_code code, uint16_t locate,
+                            uint64_t feed_ts_ns, uint64_t value0, uint64_t value1)
 {
     struct audit_record record = {.event = {.kind = AUDIT_EVENT,
                                             .code = (uint16_t)code,
-                                            .at = now(a),
+                                            .at = appliance_now(a),
                                             .feed_ts_ns = feed_ts_ns,
                                             .locate = locate,
                                             .value = {value0, value1}}};
     memcpy(record.event.symbol, locate ? market_symbol(intake_market(a->intake), locate) : "        ",
            sizeof(record.event.symbol));
-    commit(a, &record);
-}
-
-/* ---- accelerator ---- */
-
-/* One request to its answer, within the device's time limit: enum kl_status, or enum audit_device. */
-static uint32_t call_accel(struct appliance *a, enum kl_op op, uint32_t stream, uint32_t budget_cycles)
-{
-    struct accel *accel = a->cfg.accel;
-    a->request.op = (uint16_t)op;
-    a->request.flags = op == KL_OP_STEP && a->prepares_by_flag ? KL_REQUEST_PREPARE : 0;
-    a->request.stream = stream;
-    a->request.seq_no = ++a->request_seq;
-    a->request.budget_cycles = budget_cycles;
-    /* Answers that come after their time was up are still in the way, in the order of submission: they are
-     * thrown away, here if the queue is full and below otherwise. */
-    if (accel->ops->submit(accel, &a->request)) {
-        if (accel->ops->poll(accel, &a->result) != 1)
-            return AUDIT_DEVICE_SILENT;
-        a->n_unheard -= a->n_unheard > 0;
-        if (accel->ops->submit(accel, &a->request))
-            return AUDIT_DEVICE_SILENT;
-    }
-    a->n_unheard++;
-    /* The device's time runs on the real clock in both modes: a card that hangs hangs in real time. */
-    uint64_t start = clock_tsc(), limit = a->timeout;
-    for (;;) {
-        int got = accel->ops->poll(accel, &a->result);
-        if (got < 0) { /* nothing is outstanding, it says */
-            a->n_unheard = 0;
-            return AUDIT_DEVICE_NONSENSE;
-        }
-        a->n_unheard -= (uint32_t)got;
-        if (got && !a->n_unheard)
-            break;
-        if (clock_tsc() - start > limit)
-            return AUDIT_DEVICE_SILENT;
-        _mm_pause();
-    }
-    if (a->result.seq_no != a->request_seq)
-        return AUDIT_DEVICE_NONSENSE;
-    return a->result.status;
-}
-
-/* A device may answer anything; what the log and the wire can carry is checked before it goes there. */
-static int plausible(const struct appliance *a)
-{
-    const struct kl_result *r = &a->result;
-    return r->abi_version == KL_ABI_VERSION && r->image_hash == a->cfg.model->image->image_hash &&
-           r->n_class == a->cfg.model->image->n_class && r->n_class <= KL_N_CLASS_MAX &&
-           r->cls < r->n_class && r->logit_frac < 64 && !(r->flags & ~KL_RESULT_LATE) &&
-           (!r->flags || a->request.budget_cycles);
-}
-
-/* A step's answer; status as call_accel's. */
-static uint32_t call_step(struct appliance *a, uint32_t stream, uint32_t budget_cycles)
-{
-    uint32_t status = call_accel(a, KL_OP_STEP, stream, budget_cycles);
-    return status == KL_OK && !plausible(a) ? AUDIT_DEVICE_NONSENSE : status;
-}
-
-static enum verdict device_error(struct appliance *a, const struct intake_tick *tick, uint32_t status)
-{
-    a->stats.device_errors++;
-    a->streams[tick->stream].needs_reset = 1;
-    commit_event(a, AUDIT_EVENT_DEVICE_ERROR, tick->locate, tick->feed_ts_ns, status, tick->stream);
-    return VERDICT_DEVICE_ERROR;
+    appliance_commit(a, &record);
 }
 
 /* ---- one tick ---- */
@@ -172,7 +60,7 @@ static uint32_t build_datagram(struct appliance *a, const struct intake_tick *ti
                                 .locate = tick->locate,
                                 .cls = a->result.cls,
                                 .n_class = a->result.n_class,
-                                .slot = SLOT,
+                                .slot = (uint8_t)a->result.slot,
                                 .model_hash = a->result.image_hash,
                                 .bid_price = tick->bbo.bid_price,
                                 .ask_price = tick->bbo.ask_price};
@@ -207,23 +95,33 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
         stream->needs_reset = 1;
         return VERDICT_BOOK_UNRELIABLE;
     }
-    float raw[FEATURES_N];
+    /* A stream that starts anew does so on the newest model. */
+    const uint8_t slot = stream->needs_reset ? a->slot : stream->slot;
+    const struct model *model = a->model[slot];
+    r->slot = slot;
     features_tick(intake_features(a->intake), tick->stream, tick->locate, tick->feed_ts_ns,
-                  market_books(intake_market(a->intake)), raw);
-    features_quantise(a->cfg.model, raw, a->request.x);
-    r->feature_hash = features_hash(a->request.x, a->cfg.model->n_feature);
-    spend(a, a->cfg.config->replay.features_ns);
+                  market_books(intake_market(a->intake)), a->raw);
+    features_quantise(model, a->raw, a->request.x);
+    r->feature_hash = features_hash(a->request.x, model->n_feature);
+    appliance_spend(a, a->cfg.config->replay.features_ns);
     uint32_t status;
     if (stream->needs_reset) {
-        if (stream->at_work) {
-            if ((status = call_accel(a, KL_OP_RESET, tick->stream, 0)) != KL_OK)
-                return device_error(a, tick, status);
-            spend(a, a->cfg.config->replay.io_ns + kernel_ns(a, a->result.kernel_cycles));
+        if (stream->at_work[slot]) {
+            const uint64_t age = age_at(tick, appliance_now(a), r);
+            status = appliance_call(a, KL_OP_RESET, slot, tick->stream, 0,
+                                    age < a->threshold ? a->threshold - age : 0);
+            if (status != KL_OK)
+                return appliance_device_error(a, tick, status);
+            appliance_spend(a, a->cfg.config->replay.io_ns + appliance_kernel_ns(a, a->result.kernel_cycles));
         }
-        *stream = (struct stream){0};
+        stream->at_work[slot] = 0;
+        stream->ticks[slot] = 0;
+        stream->slot = slot;
+        stream->needs_reset = 0;
     }
 
-    uint64_t submitted = now(a), age = age_at(tick, submitted, r);
+    trace_mark(a->cfg.trace, TRACE_FEATURES);
+    uint64_t submitted = appliance_now(a), age = age_at(tick, submitted, r);
     r->expected_cycles = a->expected;
     if (!killline_can_make(age, a->expected, a->threshold)) {
         a->expected = killline_expect_unproved(a->expected, a->threshold);
@@ -232,13 +130,29 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     r->submitted = submitted;
     uint64_t left_ns = (uint64_t)((double)(a->threshold - age) * a->to_ns);
     uint32_t budget_cycles = (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000);
-    stream->at_work = 1;
-    status = call_step(a, tick->stream, budget_cycles ? budget_cycles : 1); /* 0 would be no budget at all */
+    stream->at_work[slot] = 1;
+    trace_mark(a->cfg.trace, TRACE_SUBMIT);
+    status = appliance_step(a, slot, tick->stream,
+                            budget_cycles ? budget_cycles : 1, /* 0 would be no budget at all */
+                            a->threshold - age);
+    trace_mark(a->cfg.trace, TRACE_INFERENCE);
     r->request_seq = a->request_seq;
     if (status != KL_OK)
-        return device_error(a, tick, status);
-    spend(a, a->cfg.config->replay.io_ns + kernel_ns(a, a->result.kernel_cycles));
-    r->completed = now(a);
+        return appliance_device_error(a, tick, status);
+    if (a->gave_up) {
+        /* The card did not answer by the kill line. The mirror has made the step: the stream goes on from
+         * there. */
+        r->flags |= AUDIT_FLAG_MIRROR;
+        stream->ticks[slot] += !(a->result.flags & KL_RESULT_LATE);
+        a->stats.device_errors++;
+        appliance_commit_event(a, AUDIT_EVENT_DEVICE_ERROR, tick->locate, tick->feed_ts_ns,
+                               AUDIT_DEVICE_SILENT, tick->stream);
+        return VERDICT_DEVICE_ERROR;
+    }
+    if (a->cfg.guard && accel_guard_mirrored(a->cfg.guard))
+        r->flags |= AUDIT_FLAG_MIRROR;
+    appliance_spend(a, a->cfg.config->replay.io_ns + appliance_kernel_ns(a, a->result.kernel_cycles));
+    r->completed = appliance_now(a);
     r->kernel_cycles = a->result.kernel_cycles;
     r->prepare_cycles = a->result.prepare_cycles;
     if (a->result.flags & KL_RESULT_LATE) {
@@ -252,15 +166,19 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     r->cls = a->result.cls;
     r->logit_frac = a->result.logit_frac;
     memcpy(r->logits, a->result.logits, sizeof(r->logits));
-    if (++stream->ticks <= a->cfg.model->warmup_ticks)
+    if (++stream->ticks[slot] <= model->warmup_ticks)
         return VERDICT_WARMING_UP;
 
+    trace_mark(a->cfg.trace, TRACE_CHECK);
     uint32_t len = build_datagram(a, tick, r->symbol);
-    spend(a, a->cfg.config->replay.publish_ns);
+    trace_mark(a->cfg.trace, TRACE_PUBLISH);
+    appliance_spend(a, a->cfg.config->replay.publish_ns);
     /* The last thing before the send. */
-    r->decided = now(a);
+    r->decided = appliance_now(a);
     r->age_cycles = age_at(tick, r->decided, r);
-    if (!killline_fresh(r->age_cycles, a->threshold))
+    const int is_fresh = killline_fresh(r->age_cycles, a->threshold);
+    trace_mark(a->cfg.trace, TRACE_CHECK);
+    if (!is_fresh)
         return VERDICT_STALE;
     if (!len || port_send(a->cfg.tx, len)) {
         a->stats.egress_errors++;
@@ -268,6 +186,7 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
         return VERDICT_DEVICE_ERROR;
     }
     r->publish_seq = ++a->publish_seq;
+    trace_mark(a->cfg.trace, TRACE_PUBLISH);
     return VERDICT_PUBLISHED;
 }
 
@@ -291,14 +210,14 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
 {
     struct appliance *a = ctx;
     struct audit_record record = {.prediction = {.kind = AUDIT_PREDICTION,
-                                                 .slot = SLOT,
+                                                 .slot = a->streams[tick->stream].slot,
                                                  .arrival_clock = a->arrival_clock,
                                                  .feed_seq_no = tick->seq_no,
                                                  .feed_ts_ns = tick->feed_ts_ns,
                                                  .locate = tick->locate,
                                                  .stream = tick->stream,
                                                  .arrival = tick->arrival,
-                                                 .decoded = now(a),
+                                                 .decoded = appliance_now(a),
                                                  .threshold_cycles = a->threshold,
                                                  .bid_price = tick->bbo.bid_price,
                                                  .ask_price = tick->bbo.ask_price,
@@ -311,7 +230,7 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
 
     /* From here on nothing is urgent. */
     if (!r->decided) {
-        r->decided = now(a);
+        r->decided = appliance_now(a);
         r->age_cycles = age_at(tick, r->decided, r);
     }
     r->verdict = (uint8_t)verdict;
@@ -323,19 +242,21 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
     }
     if (verdict == VERDICT_PUBLISHED)
         histogram_record(&a->stats.published_age_ns, (uint64_t)((double)r->age_cycles * a->to_ns + 0.5));
-    commit(a, &record);
+    appliance_commit(a, &record);
+    trace_tick(a->cfg.trace, verdict);
     /* The recurrent half of the stream's next step, off the critical path. Also where the kernel was late: a
      * stream that comes anew and is never prepared could be late for ever. */
-    if (r->flags & AUDIT_FLAG_KERNEL_LATE || (r->flags & AUDIT_FLAG_INFERRED && !a->prepares_by_flag)) {
-        uint32_t status = call_accel(a, KL_OP_PREPARE, tick->stream, 0);
-        if (status == KL_OK)
-            spend(a, kernel_ns(a, a->result.kernel_cycles));
-        else
-            device_error(a, tick, status);
-    } else if (r->flags & AUDIT_FLAG_INFERRED) {
-        /* Nothing is outstanding: a backend in this process carries the prepare out in here. */
+    const int stepped = (r->flags & (AUDIT_FLAG_INFERRED | AUDIT_FLAG_MIRROR)) != 0;
+    if (r->flags & AUDIT_FLAG_KERNEL_LATE || (stepped && !a->prepares_by_flag))
+        appliance_prepare(a, tick, r->slot);
+    if (stepped && r->slot != a->slot)
+        appliance_step_next_model(a, tick);
+    /* Nothing is outstanding: a backend in this process carries the prepare out in here, a guard its mirror's
+     * work. */
+    if ((stepped && a->prepares_by_flag) || a->cfg.guard)
         a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
-    }
+    if (a->cfg.guard)
+        appliance_card_news(a);
 }
 
 /* ---- intake's other news ---- */
@@ -345,57 +266,32 @@ static void on_message(void *ctx, uint64_t seq_no, const struct market_event *ev
     struct appliance *a = ctx;
     (void)seq_no;
     (void)event;
-    spend(a, a->cfg.config->replay.message_ns);
+    appliance_spend(a, a->cfg.config->replay.message_ns);
 }
 
 static void on_gap(void *ctx, uint64_t first, uint64_t count, uint64_t at)
 {
     struct appliance *a = ctx;
     (void)at;
-    commit_event(a, AUDIT_EVENT_GAP, 0, 0, first, count);
+    appliance_commit_event(a, AUDIT_EVENT_GAP, 0, 0, first, count);
 }
 
 static void on_trading(void *ctx, uint16_t locate, int trading, uint64_t ts_ns)
 {
-    commit_event(ctx, AUDIT_EVENT_TRADING_STATE, locate, ts_ns, (uint64_t)trading, 0);
+    appliance_commit_event(ctx, AUDIT_EVENT_TRADING_STATE, locate, ts_ns, (uint64_t)trading, 0);
 }
 
 static void on_session_end(void *ctx, uint64_t next_seq)
 {
-    commit_event(ctx, AUDIT_EVENT_SESSION_END, 0, 0, next_seq, 0);
+    appliance_commit_event(ctx, AUDIT_EVENT_SESSION_END, 0, 0, next_seq, 0);
 }
 
 static void on_streams_full(void *ctx, uint16_t locate)
 {
-    commit_event(ctx, AUDIT_EVENT_STREAMS_FULL, locate, 0, 0, 0);
+    appliance_commit_event(ctx, AUDIT_EVENT_STREAMS_FULL, locate, 0, 0, 0);
 }
 
 /* ---- life ---- */
-
-/* One dummy inference: the first guess at how long one takes, and a device that does not answer is found now.
- */
-static int first_inference(struct appliance *a, char *error)
-{
-    uint64_t start = clock_tsc();
-    uint32_t status = call_step(a, 0, 0);
-    const struct config *c = a->cfg.config;
-    a->expected = a->replay ? c->replay.io_ns + kernel_ns(a, a->result.kernel_cycles) + c->replay.publish_ns
-                            : clock_tsc() - start;
-    if (status == KL_OK)
-        status = call_accel(a, KL_OP_RESET, 0, 0);
-    if (status == KL_OK)
-        return 0;
-    if (status == AUDIT_DEVICE_SILENT)
-        snprintf(error, AUDIT_ERROR_CHARS,
-                 "the accelerator does not answer within killline.device_timeout_us=%u",
-                 c->killline.device_timeout_us);
-    else if (status == AUDIT_DEVICE_NONSENSE)
-        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator's answer is not of the loaded model");
-    else
-        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator refuses its first request: kernel status %u",
-                 status);
-    return -1;
-}
 
 struct appliance *appliance_create(const struct appliance_config *cfg, char error[AUDIT_ERROR_CHARS])
 {
@@ -417,11 +313,14 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     a->to_ns = a->replay ? 1.0 : 1e9 / cfg->clock.hz;
     a->threshold = a->replay ? c->killline.threshold_us * 1000ull
                              : clock_ns_to_cycles(&cfg->clock, c->killline.threshold_us * 1e3);
-    a->timeout = clock_ns_to_cycles(&cfg->clock, c->killline.device_timeout_us * 1e3);
+    a->timeout = clock_ns_to_cycles(&cfg->clock,
+                                    a->replay ? REPLAY_TIMEOUT_S * 1e9 : c->killline.device_timeout_us * 1e3);
+    a->model[0] = cfg->model;
+    a->model[1] = cfg->next_model;
+    a->switching = cfg->next_model ? SWITCH_WAITING : SWITCH_NONE;
     config_parse_ip(c->egress.group, &a->egress_ip); /* checked when the configuration was read */
     config_parse_ip(c->egress.source, &a->egress_source);
     a->request.abi_version = KL_ABI_VERSION;
-    a->request.slot = SLOT;
     for (int s = 0; s < STAGE_COUNT; s++)
         histogram_init(&a->stats.stage_ns[s]);
     histogram_init(&a->stats.published_age_ns);
@@ -446,7 +345,8 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
         free(a);
         return NULL;
     }
-    if (first_inference(a, error)) {
+    intake_set_trace(a->intake, cfg->trace);
+    if (appliance_first_inference(a, error)) {
         appliance_free(a);
         return NULL;
     }
@@ -470,14 +370,18 @@ static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64
 {
     uint32_t len;
     const uint8_t *frame = port_packet(a->cfg.rx, i, &len);
+    trace_packet(a->cfg.trace);
     if (a->replay) {
         arrival = a->cfg.stamps_ns[frame_no];
         pass_time(a, arrival);
         if (arrival > a->now_ns)
             a->now_ns = arrival;
-        spend(a, a->cfg.config->replay.frame_ns);
+        appliance_spend(a, a->cfg.config->replay.frame_ns);
     }
+    if (a->switching)
+        appliance_advance_switch(a);
     intake_frame(a->intake, frame, len, arrival);
+    trace_begin(a->cfg.trace);
 }
 
 void appliance_run(struct appliance *a)
@@ -485,17 +389,26 @@ void appliance_run(struct appliance *a)
     const struct appliance_config *cfg = &a->cfg;
     /* Whatever comes next came after the ring was last seen empty. */
     uint64_t done = 0, last_tsc = clock_tsc(), emptied = last_tsc;
-    commit_event(a, AUDIT_EVENT_START, 0, 0, 0, 0);
-    commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, SLOT, cfg->model->image->image_hash);
+    appliance_commit_event(a, AUDIT_EVENT_START, 0, 0, 0, 0);
+    appliance_commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, a->slot, cfg->model->image->image_hash);
+    a->switch_at = appliance_now(a) + cfg->switch_after;
     while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
         uint64_t before = clock_tsc();
+        trace_begin(cfg->trace);
         unsigned n = port_receive(cfg->rx);
         uint64_t tsc = clock_tsc(), arrival = a->arrival_clock == AUDIT_ARRIVAL_BOUND ? emptied : tsc;
         if (n < PORT_BURST)
             emptied = before;
         if (!n) {
-            if (!a->replay)
+            if (!a->replay) {
                 intake_poll(a->intake, tsc);
+                if (a->switching)
+                    appliance_advance_switch(a);
+                if (cfg->guard) {
+                    cfg->accel->ops->poll(cfg->accel, &a->result);
+                    appliance_card_news(a);
+                }
+            }
             if (cfg->idle_limit_cycles && tsc - last_tsc > cfg->idle_limit_cycles) {
                 a->stats.timed_out = 1;
                 break;
@@ -510,8 +423,10 @@ void appliance_run(struct appliance *a)
         atomic_store_explicit(&a->frames, done,
                               memory_order_relaxed); /* a figure for people: no order needed */
     }
-    intake_flush(a->intake, now(a));
-    audit_stop(cfg->log, now(a));
+    intake_flush(a->intake, appliance_now(a));
+    if (cfg->guard)
+        appliance_card_news(a);
+    audit_stop(cfg->log, appliance_now(a));
 }
 
 uint64_t appliance_frames(const struct appliance *a)

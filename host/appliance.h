@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "../net/port.h"
-#include "accel.h"
+#include "accel_guard.h"
 #include "audit.h"
 #include "clock.h"
 #include "config.h"
@@ -21,11 +21,18 @@
 #include "intake.h"
 #include "killline.h"
 #include "model.h"
+#include "trace.h"
 
 struct appliance_config {
     const struct config *config;
     const struct model *model; /* in slot 0 */
     struct accel *accel;       /* model loaded */
+    struct accel *guard;       /* accel, if it is a guard: its news goes to the log; else NULL */
+    /* To be loaded into slot 1 beside the running one, switch_after (in the run's clock: TSC cycles, or ns)
+     * after the first frame; then a stream goes over between two ticks as soon as it is warmed up there, so
+     * that no tick is without a prediction. Until then it is stepped in both. NULL: none. */
+    const struct model *next_model;
+    uint64_t switch_after;
     struct audit_log *log;
     struct port *rx, *tx;
     struct clock_calibration clock; /* real clock */
@@ -37,6 +44,7 @@ struct appliance_config {
     int arrival_is_bound;
     uint64_t n_frame;           /* frames that will come: the loop ends after them */
     uint64_t idle_limit_cycles; /* TSC; a receive port silent for that long ends the loop; 0: never */
+    struct trace *trace;        /* its stages are marked: killline bench pipeline; NULL: none */
     const atomic_int *stop;     /* nonzero: end; relaxed, nothing is published with it */
 };
 
@@ -58,7 +66,10 @@ struct appliance_stats {
     struct histogram published_age_ns;
     struct histogram kernel_cycles, prepare_cycles; /* kernel clock */
     uint64_t device_errors, egress_errors;
-    int timed_out; /* the receive port fell silent before n_frame */
+    double failover_ns_max; /* real time, from the decision until the mirror could answer */
+    uint64_t given_up;      /* requests that a card had not answered when their time was up */
+    uint64_t switched;      /* streams that went over to next_model */
+    int timed_out;          /* the receive port fell silent before n_frame */
 };
 
 struct appliance;

@@ -67,6 +67,7 @@ enum audit_flag {
     AUDIT_FLAG_AGE_CLAMPED = 1,   /* the arrival stamp lay in the future */
     AUDIT_FLAG_KERNEL_LATE = 2,   /* the kernel did not begin: it would have been over budget */
     AUDIT_FLAG_INFERRED = 4,      /* the accelerator ran: cls, logits, kernel_cycles are valid */
+    AUDIT_FLAG_MIRROR = 16,       /* the answer is the cpu backend's, in place of a card that failed */
     AUDIT_FLAG_EGRESS_FAILED = 8, /* fresh, but the send port took nothing: verdict device-error */
 };
 
@@ -109,16 +110,39 @@ enum audit_event_code {
     AUDIT_EVENT_RECORDS_LOST = 5,  /* by the writer; value[0]: records that found the ring full since the last
                                       such  event; at: stamp of the record before it, 0: none */
     AUDIT_EVENT_SESSION_END = 6,   /* value[0]: next sequence number */
-    AUDIT_EVENT_MODEL_LOAD = 7,    /* value[0]: slot, value[1]: image hash */
-    AUDIT_EVENT_DEVICE_ERROR = 8,  /* value[0]: enum kl_status or enum audit_device, value[1]: stream */
-    AUDIT_EVENT_STREAMS_FULL = 9,  /* symbol found no free stream */
-    AUDIT_EVENT_CODE_COUNT = 10,
+    AUDIT_EVENT_MODEL_LOAD = 7,   /* value[0]: slot, value[1]: image hash, value[2]: kernel status, 0: live */
+    AUDIT_EVENT_DEVICE_ERROR = 8, /* value[0]: enum kl_status or enum audit_device, value[1]: stream */
+    AUDIT_EVENT_STREAMS_FULL = 9, /* symbol found no free stream */
+    /* Cards. value[0]: card, value[1]: enum audit_card, value[2]: stream that showed it, value[3]: its
+       request_seq. */
+    AUDIT_EVENT_CARD_FAILOVER = 10,   /* the card's streams are the cpu backend's from here on */
+    AUDIT_EVENT_CARD_QUARANTINE = 11, /* the same, because an answer differed; value[3]: the last one that was
+                                         compared and equal: those after it are unproved */
+    AUDIT_EVENT_CARD_RESET = 12, /* an attempt has ended; value[1] 0: the card is back, and is being probed */
+    AUDIT_EVENT_CARD_PROBE_FAILED = 13,
+    AUDIT_EVENT_CARD_RECOVERED = 14,  /* it serves again; value[3]: probes that were equal */
+    AUDIT_EVENT_CARD_STATE_LOST = 15, /* stream starts anew: its state was on the card alone */
+    AUDIT_EVENT_MODEL_SWITCH = 16,    /* value[0]: slot, value[1]: image hash; streams go over one by one */
+    AUDIT_EVENT_CODE_COUNT = 17,
+};
+
+/* What was wrong with a card. */
+enum audit_card {
+    AUDIT_CARD_OK = 0,
+    AUDIT_CARD_REFUSED = 1,  /* it refused an access, or is gone */
+    AUDIT_CARD_SILENT = 2,   /* no answer in time */
+    AUDIT_CARD_SEQUENCE = 3, /* an answer that was not the next */
+    AUDIT_CARD_DAMAGED = 4,  /* an answer that was damaged on its way, or of no sense */
+    AUDIT_CARD_DIFFERS = 5,  /* an answer other than the cpu backend's */
+    AUDIT_CARD_STATUS = 6,   /* an error status */
+    AUDIT_CARD_LOAD = 7,     /* a model did not load */
 };
 
 /* What no kernel status says, above all of them. */
 enum audit_device {
     AUDIT_DEVICE_SILENT = 0x10000,   /* no answer within the device's time */
     AUDIT_DEVICE_NONSENSE = 0x10001, /* an answer of another model, or out of every range */
+    AUDIT_DEVICE_FAILED = 0x10002,   /* it refused the access, or is gone */
 };
 
 struct audit_event {
@@ -225,6 +249,11 @@ void audit_reader_close(struct audit_reader *reader);
 const char *audit_event_name(unsigned code);
 /* What a DEVICE_ERROR's value[0] says, in a few words; "unknown status" for a value out of range. */
 const char *audit_device_name(uint64_t status);
+/* enum audit_card in a few words; "unknown" for a value out of range. */
+const char *audit_card_name(uint64_t reason);
+/* What a CARD_* event's values say. Returns the text's length; 0, text untouched: another event. */
+enum { AUDIT_CARD_TEXT_CHARS = 160 };
+int audit_card_text(const struct audit_event *event, char text[AUDIT_CARD_TEXT_CHARS]);
 /* NULL, or what is wrong with the header's fields (sizes and versions too). For the reader and audit_open. */
 const char *audit_header_check(const struct audit_header *header);
 /* NULL, or what is wrong with the record's fields, record_no and chain apart. For the reader and the writer.

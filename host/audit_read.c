@@ -49,10 +49,20 @@ const char *audit_device_name(uint64_t status)
         return "image damaged";
     case KL_E_INPUT:
         return "input off its grid";
+    case KL_E_SHAPE:
+        return "image beyond the build's limits";
+    case KL_E_STATE:
+        return "state lost or damaged";
+    case KL_E_BUSY:
+        return "busy";
+    case KL_E_PEER:
+        return "the other unit of a split layer failed";
     case AUDIT_DEVICE_SILENT:
         return "no answer in time";
     case AUDIT_DEVICE_NONSENSE:
         return "answer of another model or out of range";
+    case AUDIT_DEVICE_FAILED:
+        return "refuses access or is gone";
     default:
         return "unknown status";
     }
@@ -70,8 +80,56 @@ const char *audit_event_name(unsigned code)
         [AUDIT_EVENT_MODEL_LOAD] = "model-load",
         [AUDIT_EVENT_DEVICE_ERROR] = "device-error",
         [AUDIT_EVENT_STREAMS_FULL] = "streams-full",
+        [AUDIT_EVENT_CARD_FAILOVER] = "card-failover",
+        [AUDIT_EVENT_CARD_QUARANTINE] = "card-quarantine",
+        [AUDIT_EVENT_CARD_RESET] = "card-reset",
+        [AUDIT_EVENT_CARD_PROBE_FAILED] = "card-probe-failed",
+        [AUDIT_EVENT_CARD_RECOVERED] = "card-recovered",
+        [AUDIT_EVENT_CARD_STATE_LOST] = "card-state-lost",
+        [AUDIT_EVENT_MODEL_SWITCH] = "model-switch",
     };
     return code < AUDIT_EVENT_CODE_COUNT ? name[code] : NULL;
+}
+
+const char *audit_card_name(uint64_t reason)
+{
+    static const char *const name[] = {
+        [AUDIT_CARD_OK] = "ok",
+        [AUDIT_CARD_REFUSED] = "refuses access or is gone",
+        [AUDIT_CARD_SILENT] = "no answer in time",
+        [AUDIT_CARD_SEQUENCE] = "answer out of order",
+        [AUDIT_CARD_DAMAGED] = "damaged answer",
+        [AUDIT_CARD_DIFFERS] = "answer other than the cpu backend's",
+        [AUDIT_CARD_STATUS] = "error status",
+        [AUDIT_CARD_LOAD] = "model does not load",
+    };
+    return reason < sizeof(name) / sizeof(name[0]) ? name[reason] : "unknown";
+}
+
+int audit_card_text(const struct audit_event *e, char text[AUDIT_CARD_TEXT_CHARS])
+{
+    const unsigned long long card = e->value[0], stream = e->value[2], n = e->value[3];
+    const char *why = audit_card_name(e->value[1]);
+    switch (e->code) {
+    case AUDIT_EVENT_CARD_FAILOVER:
+        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s (request %llu of stream %llu)", card, why,
+                        n, stream);
+    case AUDIT_EVENT_CARD_QUARANTINE:
+        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s, stream %llu; last proved request %llu",
+                        card, why, stream, n);
+    case AUDIT_EVENT_CARD_RESET:
+        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s", card,
+                        e->value[1] == AUDIT_CARD_OK ? "reset, loaded, being probed" : why);
+    case AUDIT_EVENT_CARD_PROBE_FAILED:
+        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s", card, why);
+    case AUDIT_EVENT_CARD_RECOVERED:
+        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu serves again after %llu equal probes", card,
+                        n);
+    case AUDIT_EVENT_CARD_STATE_LOST:
+        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: stream %llu starts anew", card, stream);
+    default:
+        return 0;
+    }
 }
 
 static int all_zero(const void *data, size_t size_bytes)
@@ -121,8 +179,8 @@ const char *audit_header_check(const struct audit_header *h)
 
 static const char *prediction_check(const struct audit_prediction *p)
 {
-    const unsigned flags_known =
-        AUDIT_FLAG_AGE_CLAMPED | AUDIT_FLAG_KERNEL_LATE | AUDIT_FLAG_INFERRED | AUDIT_FLAG_EGRESS_FAILED;
+    const unsigned flags_known = AUDIT_FLAG_AGE_CLAMPED | AUDIT_FLAG_KERNEL_LATE | AUDIT_FLAG_INFERRED |
+                                 AUDIT_FLAG_EGRESS_FAILED | AUDIT_FLAG_MIRROR;
     if (p->verdict >= VERDICT_COUNT)
         return "verdict is out of range";
     if (p->slot >= KL_N_SLOT)

@@ -7,6 +7,8 @@
 int cmd_run(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 int cmd_csim(int argc, char **argv);
+int cmd_sim_device(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_decode(int argc, char **argv);
 int cmd_book(int argc, char **argv);
 int cmd_features(int argc, char **argv);

@@ -321,10 +321,11 @@ static void prediction_json(const struct audit_header *h, const struct audit_rec
     json_stage(h, "inference_ns", p->submitted, p->completed);
     json_stage(h, "publish_ns", p->completed, p->completed ? p->decided : 0);
     printf(",\"kernel_cycles\":%u,\"prepare_cycles\":%u,\"flags\":{\"age_clamped\":%s,\"kernel_late\":%s,"
-           "\"inferred\":%s,\"egress_failed\":%s}",
+           "\"inferred\":%s,\"egress_failed\":%s,\"mirror\":%s}",
            p->kernel_cycles, p->prepare_cycles, p->flags & AUDIT_FLAG_AGE_CLAMPED ? "true" : "false",
            p->flags & AUDIT_FLAG_KERNEL_LATE ? "true" : "false", inferred ? "true" : "false",
-           p->flags & AUDIT_FLAG_EGRESS_FAILED ? "true" : "false");
+           p->flags & AUDIT_FLAG_EGRESS_FAILED ? "true" : "false",
+           p->flags & AUDIT_FLAG_MIRROR ? "true" : "false");
     printf(",\"class\":%u,", p->cls);
     if (inferred)
         json_string("class_name", h->class_name[p->cls], sizeof(h->class_name[0]));
@@ -351,8 +352,9 @@ static void event_json(const struct audit_record *r)
     json_symbol(e->symbol);
     printf(",\"locate\":%u,\"at\":%" PRIu64 ",\"feed_ts_ns\":%" PRIu64 ",", e->locate, e->at, e->feed_ts_ns);
     /* A hash uses all 64 bits, which few JSON readers take as a number. */
-    if (e->code == AUDIT_EVENT_MODEL_LOAD)
-        printf("\"slot\":%" PRIu64 ",\"image_hash\":\"%016" PRIx64 "\",", e->value[0], e->value[1]);
+    if (e->code == AUDIT_EVENT_MODEL_LOAD || e->code == AUDIT_EVENT_MODEL_SWITCH)
+        printf("\"slot\":%" PRIu64 ",\"image_hash\":\"%016" PRIx64 "\",\"status\":%" PRIu64 ",", e->value[0],
+               e->value[1], e->value[2]);
     else
         printf("\"value\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],", e->value[0], e->value[1],
                e->value[2], e->value[3]);
@@ -381,6 +383,11 @@ static void print_text(const char *text, size_t size)
 static void event_values_text(const struct audit_event *e)
 {
     const uint64_t *v = e->value;
+    char card[AUDIT_CARD_TEXT_CHARS];
+    if (audit_card_text(e, card)) {
+        printf(" %s", card);
+        return;
+    }
     switch (e->code) {
     case AUDIT_EVENT_START:
     case AUDIT_EVENT_STREAMS_FULL:
@@ -402,6 +409,11 @@ static void event_values_text(const struct audit_event *e)
         break;
     case AUDIT_EVENT_MODEL_LOAD:
         printf(" slot %" PRIu64 ", image %016" PRIx64, v[0], v[1]);
+        if (v[2])
+            printf(": %s (status %" PRIu64 ")", audit_device_name(v[2]), v[2]);
+        break;
+    case AUDIT_EVENT_MODEL_SWITCH:
+        printf(" to slot %" PRIu64 ", image %016" PRIx64, v[0], v[1]);
         break;
     case AUDIT_EVENT_DEVICE_ERROR:
         printf(" %s (status %" PRIu64 "), stream %" PRIu64, audit_device_name(v[0]), v[0], v[1]);

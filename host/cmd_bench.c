@@ -3,15 +3,17 @@
 
 #include "bench_feed.h"
 #include "bench_lstm.h"
+#include "bench_pipeline.h"
 #include "cmd.h"
 
 static const char usage_text[] =
-    "usage: killline bench feed|lstm [OPTIONS]\n"
+    "usage: killline bench feed|lstm|pipeline [OPTIONS]\n"
     "\n"
-    "  feed   decode and order books, per message, against a bare frame walk\n"
-    "  lstm   the cpu backend, per step, against FP32 LSTMs in plain C and Eigen\n"
+    "  feed      decode and order books, per message, against a bare frame walk\n"
+    "  lstm      the cpu backend, per step, against FP32 LSTMs in plain C and Eigen\n"
+    "  pipeline  the whole appliance, packet in to verdict, stage by stage, at several rates\n"
     "\n"
-    "killline bench feed --help and killline bench lstm --help say more.\n";
+    "killline bench feed --help says more, and so on.\n";
 
 int cmd_bench(int argc, char **argv)
 {
@@ -23,6 +25,8 @@ int cmd_bench(int argc, char **argv)
         return bench_feed(argc - 1, argv + 1);
     if (argc >= 2 && !strcmp(argv[1], "lstm"))
         return bench_lstm(argc - 1, argv + 1);
+    if (argc >= 2 && !strcmp(argv[1], "pipeline"))
+        return bench_pipeline(argc - 1, argv + 1);
     if (argc >= 2)
         cmd_error("bench: there is no '%s' to measure; killline bench --help lists what there is", argv[1]);
     else

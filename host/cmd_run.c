@@ -15,6 +15,7 @@
 #include "cmd_config.h"
 #include "feeder.h"
 #include "report.h"
+#include "run_accel.h"
 #include "run_summary.h"
 
 enum { PATH_CHARS = 4096, CALIBRATE_MS = 50, IDLE_LIMIT_S = 2 };
@@ -34,7 +35,10 @@ static const char help[] =
     "                   exactly reproducible. real: the TSC, as in production\n"
     "  --pace X         real clock: play the capture at X times its own speed (default: as fast as it is "
     "taken)\n"
-    "  --accel B        csim: the kernel's C source, in-process (default). cpu: the same answers, faster\n"
+    "  --accel B        csim: the kernel's C source, in-process (default). cpu: the same answers, faster.\n"
+    "                   xrt: a card through Xilinx XRT, or without one the software device; falls over to "
+    "cpu\n"
+    "  --xrt-mode M     doorbell (default) or run\n"
     "  --model F        model package (default: the shipped models/primary.klm)\n"
     "  --symbols A,B    symbols to predict (default: all, as they come, up to 256)\n"
     "  --config F       configuration, YAML; every key with its default: host/killline.yaml\n"
@@ -65,13 +69,12 @@ struct run {
     struct options opt;
     struct config *config;
     uint8_t config_sha256[CONFIG_SHA256_BYTES];
-    struct model model;
+    struct model model, next_model;
     uint64_t *stamps_ns;
     uint64_t n_frame, clock_steps;
     char torn[CAPTURE_ERROR_CHARS]; /* "": the capture is whole */
     struct clock_calibration clock;
-    const struct kl_build *build;
-    struct accel *accel;
+    struct run_accel accel;
     struct port *rx, *tx;
     struct feeder *feeder;
     struct audit_log *log;
@@ -90,6 +93,7 @@ static int parse_options(int argc, char **argv, struct options *opt)
         OPT_CLOCK,
         OPT_PACE,
         OPT_ACCEL,
+        OPT_XRT_MODE,
         OPT_MODEL,
         OPT_SYMBOLS,
         OPT_CONFIG,
@@ -101,6 +105,7 @@ static int parse_options(int argc, char **argv, struct options *opt)
                                             {"clock", 1, NULL, OPT_CLOCK},
                                             {"pace", 1, NULL, OPT_PACE},
                                             {"accel", 1, NULL, OPT_ACCEL},
+                                            {"xrt-mode", 1, NULL, OPT_XRT_MODE},
                                             {"model", 1, NULL, OPT_MODEL},
                                             {"symbols", 1, NULL, OPT_SYMBOLS},
                                             {"config", 1, NULL, OPT_CONFIG},
@@ -141,6 +146,9 @@ static int parse_options(int argc, char **argv, struct options *opt)
             break;
         case OPT_ACCEL:
             e = cmd_config_key(&opt->settings, "--accel", "accel", optarg);
+            break;
+        case OPT_XRT_MODE:
+            e = cmd_config_key(&opt->settings, "--xrt-mode", "xrt.mode", optarg);
             break;
         case OPT_MODEL:
             opt->model = optarg;
@@ -211,69 +219,44 @@ static int load_stamps(struct run *run)
     return 0;
 }
 
-/* The build that is named, or the smallest that takes the model. */
-static const struct kl_build *choose_build(const struct config *c, const struct kl_image_header *image)
+static int read_model(const char *path, struct model *model)
 {
-    int is_auto = c->accel_build == CONFIG_BUILD_AUTO;
-    int b = is_auto ? CONFIG_BUILD_SMALL : c->accel_build, last = is_auto ? CONFIG_BUILD_LARGE : b;
-    const struct kl_build *build = accel_build_named(config_build_name(b));
-    while (b < last && build->check_shape(image, c->accel_units) != KL_OK)
-        build = accel_build_named(config_build_name(++b));
-    return build;
-}
-
-static int open_accel(struct run *run)
-{
-    const struct config *c = run->config;
-    const struct accel_cpu_options cpu = {.variant = (enum accel_cpu_variant)c->cpu.variant,
-                                          .build = run->build,
-                                          .prepare_thread = c->cpu.prepare_thread};
-    if (c->accel == CONFIG_ACCEL_CSIM)
-        run->accel = accel_csim_open(run->build, c->accel_units);
-    else if (accel_cpu_has(cpu.variant))
-        run->accel = accel_cpu_open(&cpu);
-    else
+    char error[MODEL_ERROR_CHARS];
+    if (model_load(path, model, error))
+        return cmd_error("%s", error);
+    if (model->feature_schema != FEATURES_SCHEMA || model->n_feature != FEATURES_N)
         return cmd_error(
-            "cpu.variant=%s: this machine has not got these instructions; cpu.variant=auto takes "
-            "the best that it has",
-            accel_cpu_variant_name(cpu.variant));
-    return run->accel ? 0 : cmd_error("out of memory for the accelerator backend");
+            "%s: trained on feature schema %u with %u features, this build computes schema %d with %d: "
+            "train it again (models/README.md)",
+            path, model->feature_schema, model->n_feature, FEATURES_SCHEMA, FEATURES_N);
+    return 0;
 }
 
-static int load_model(struct run *run, const char *path)
+/* The log names the classes once. */
+static int same_classes(const struct model *a, const struct model *b)
 {
-    const struct kl_image_header *image = run->model.image;
-    uint32_t status = accel_load(run->accel, 0, image, image->size_bytes), largest = 0;
-    if (status == KL_OK)
-        return 0;
-    if (status != KL_E_SHAPE)
-        return cmd_error("%s: the accelerator refuses the model's image: kernel status %u", path, status);
-    struct kl_info limits;
-    run->accel->ops->info(run->accel, &limits);
-    for (uint32_t l = 0; l < image->n_layer; l++)
-        largest = image->n_hidden[l] > largest ? image->n_hidden[l] : largest;
-    return cmd_error(
-        "%s: %u layers of up to %u hidden units, %u inputs: beyond the kernel's build %s (%u layers "
-        "of %u, %u inputs): choose a larger one, or accel_build=auto",
-        path, image->n_layer, largest, image->n_in, run->build->name, limits.n_layer_max, limits.n_hidden_max,
-        limits.n_in_max);
+    int same = a->image->n_class == b->image->n_class;
+    for (int k = 0; same && k < a->image->n_class; k++)
+        same = !strcmp(a->class_name[k], b->class_name[k]);
+    return same;
 }
 
 static int open_model(struct run *run)
 {
-    char error[MODEL_ERROR_CHARS];
+    char error[ACCEL_ERROR_CHARS];
     const char *path = run->opt.model          ? run->opt.model
                        : run->config->model[0] ? run->config->model
-                                               : KL_MODEL_DEFAULT;
-    if (model_load(path, &run->model, error))
+                                               : KL_MODEL_DEFAULT,
+               *next = run->config->model_switch.model;
+    if (read_model(path, &run->model) || (next[0] && read_model(next, &run->next_model)))
+        return 1;
+    if (next[0] && !same_classes(&run->model, &run->next_model))
+        return cmd_error("model_switch.model=%s: its classes are not those of %s, and a log names them once",
+                         next, path);
+    if (run_accel_open(run->config, &run->model, path, next[0] ? &run->next_model : NULL, run->clock.hz,
+                       &run->accel, error))
         return cmd_error("%s", error);
-    if (run->model.feature_schema != FEATURES_SCHEMA || run->model.n_feature != FEATURES_N)
-        return cmd_error(
-            "%s: trained on feature schema %u with %u features, this build computes schema %d with %d: "
-            "train it again (models/README.md)",
-            path, run->model.feature_schema, run->model.n_feature, FEATURES_SCHEMA, FEATURES_N);
-    run->build = choose_build(run->config, run->model.image);
-    return open_accel(run) || load_model(run, path);
+    return 0;
 }
 
 /* The folder and those above it. *existed: it was there before. */
@@ -329,6 +312,14 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* The backend; a simulated card says so. */
+static const char *accel_label(const struct run *run)
+{
+    return !run->accel.guard                     ? run->accel.accel->ops->name
+           : run->accel.cards[0].software_device ? "xrt-software"
+                                                 : "xrt";
+}
+
 static int open_log(struct run *run)
 {
     char error[AUDIT_ERROR_CHARS];
@@ -340,16 +331,18 @@ static int open_log(struct run *run)
         .on_full = replay ? AUDIT_FULL_WAIT : (enum audit_full)run->config->audit.on_full,
         .header = {.abi_version = KL_ABI_VERSION,
                    .clock = replay ? AUDIT_CLOCK_REPLAY : AUDIT_CLOCK_REAL,
-                   .n_model = 1,
+                   .n_model = run->next_model.image ? 2 : 1,
                    .tsc_hz = replay ? 1e9 : run->clock.hz,
                    .tsc0 = replay ? 0 : run->clock.tsc0,
                    .utc_ns0 = replay ? 0 : run->clock.utc_ns0,
                    .clock_error_ppm = replay ? 0 : run->clock.error_ppm}};
     struct audit_header *h = &config.header;
     memcpy(h->model_sha256[0], run->model.sha256, sizeof(h->model_sha256[0]));
+    if (run->next_model.image)
+        memcpy(h->model_sha256[1], run->next_model.sha256, sizeof(h->model_sha256[1]));
     memcpy(h->config_sha256, run->config_sha256, sizeof(h->config_sha256));
     snprintf(h->build, sizeof(h->build), "%s", KL_VERSION);
-    snprintf(h->accel, sizeof(h->accel), "%s", run->accel->ops->name);
+    snprintf(h->accel, sizeof(h->accel), "%s", accel_label(run));
     snprintf(h->feed, sizeof(h->feed), "%s", base_name(run->opt.capture));
     for (int k = 0; k < run->model.image->n_class; k++)
         snprintf(h->class_name[k], sizeof(h->class_name[k]), "%.7s", run->model.class_name[k]);
@@ -416,7 +409,12 @@ static int run_appliance(struct run *run)
     struct appliance_config config = {
         .config = run->config,
         .model = &run->model,
-        .accel = run->accel,
+        .accel = run->accel.accel,
+        .guard = run->accel.guard,
+        .next_model = run->next_model.image ? &run->next_model : NULL,
+        .switch_after = run->config->clock == CONFIG_CLOCK_REPLAY
+                            ? run->config->model_switch.after_ms * 1000000ull
+                            : clock_ns_to_cycles(&run->clock, run->config->model_switch.after_ms * 1e6),
         .log = run->log,
         .rx = run->rx,
         .tx = run->tx,
@@ -479,8 +477,7 @@ static int finish(struct run *run, double wall_s)
     struct run_summary summary = {.config = run->config,
                                   .model = &run->model,
                                   .appliance = run->appliance,
-                                  .accel_name = run->accel->ops->name,
-                                  .build_name = run->build->name,
+                                  .accel = &run->accel,
                                   .feed_name = base_name(run->opt.capture),
                                   .audit_path = run->audit_path,
                                   .report_path = run->report_path,
@@ -528,8 +525,8 @@ static void close_all(struct run *run)
         unlink(run->audit_path);
     }
     appliance_free(run->appliance);
-    if (run->accel)
-        run->accel->ops->close(run->accel);
+    run_accel_close(&run->accel);
+    model_free(&run->next_model);
     model_free(&run->model);
     free(run->stamps_ns);
     config_free(run->config);

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "accel.h"
+#include "accel_guard.h"
+#include "accel_xrt.h"
 #include "audit.h"
 #include "intake.h"
 #include "market.h"
@@ -22,7 +23,9 @@ enum { TEXT_BYTES_MAX = 1 << 20, DEPTH_MAX = 16 };
 
 static const cyaml_strval_t trigger_names[] = {
     {"bbo", INTAKE_ON_BBO}, {"trade", INTAKE_ON_TRADE}, {"book", INTAKE_ON_BOOK}};
-static const cyaml_strval_t accel_names[] = {{"csim", CONFIG_ACCEL_CSIM}, {"cpu", CONFIG_ACCEL_CPU}};
+static const cyaml_strval_t accel_names[] = {
+    {"csim", CONFIG_ACCEL_CSIM}, {"cpu", CONFIG_ACCEL_CPU}, {"xrt", CONFIG_ACCEL_XRT}};
+static const cyaml_strval_t mode_names[] = {{"doorbell", ACCEL_XRT_DOORBELL}, {"run", ACCEL_XRT_RUN}};
 static const cyaml_strval_t build_names[] = {{"auto", CONFIG_BUILD_AUTO},
                                              {"small", CONFIG_BUILD_SMALL},
                                              {"fast", CONFIG_BUILD_FAST},
@@ -59,6 +62,27 @@ static const cyaml_schema_field_t feed_fields[] = {
 static const cyaml_schema_field_t cpu_fields[] = {
     ENUM("variant", struct config_cpu, variant, variant_names),
     CYAML_FIELD_BOOL("prepare_thread", OPTIONAL, struct config_cpu, prepare_thread),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t device_entry = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 31)};
+static const cyaml_schema_field_t xrt_fields[] = {
+    CYAML_FIELD_SEQUENCE("devices", OPTIONAL | CYAML_FLAG_POINTER, struct config_xrt, devices, &device_entry,
+                         1, ACCEL_GUARD_CARDS_MAX),
+    CYAML_FIELD_UINT("units", OPTIONAL, struct config_xrt, units),
+    STRING("xclbin", struct config_xrt, xclbin),
+    ENUM("mode", struct config_xrt, mode, mode_names),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t guard_fields[] = {
+    CYAML_FIELD_UINT("check_every", OPTIONAL, struct config_guard, check_every),
+    CYAML_FIELD_BOOL("prove", OPTIONAL, struct config_guard, prove),
+    CYAML_FIELD_UINT("probes", OPTIONAL, struct config_guard, probes),
+    CYAML_FIELD_UINT("retry_ms", OPTIONAL, struct config_guard, retry_ms),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t model_switch_fields[] = {
+    STRING("model", struct config_model_switch, model),
+    CYAML_FIELD_UINT("after_ms", OPTIONAL, struct config_model_switch, after_ms),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t join_fields[] = {
@@ -107,6 +131,9 @@ static const cyaml_schema_field_t fields[] = {
     ENUM("accel_build", struct config, accel_build, build_names),
     CYAML_FIELD_UINT("accel_units", OPTIONAL, struct config, accel_units),
     SECTION(cpu),
+    SECTION(xrt),
+    SECTION(guard),
+    SECTION(model_switch),
     ENUM("clock", struct config, clock, clock_names),
     SECTION(feed),
     SECTION(join),
@@ -419,6 +446,9 @@ static int check(const struct config *c, char *error)
         uint32_t value, min, max;
     } ranges[] = {
         {"accel_units", c->accel_units, 1, 2},
+        {"xrt.units", c->xrt.units, 1, ACCEL_GUARD_CARDS_MAX},
+        {"guard.probes", c->guard.probes, 1, 1000000},
+        {"guard.retry_ms", c->guard.retry_ms, 1, 60000},
         {"killline.threshold_us", c->killline.threshold_us, 1, CONFIG_THRESHOLD_US_MAX},
         {"killline.device_timeout_us", c->killline.device_timeout_us, 1, 1000000},
         {"feed.gap_wait_us", c->feed.gap_wait_us, 0, 10000000},
@@ -440,10 +470,19 @@ static int check(const struct config *c, char *error)
                      ranges[i].min, ranges[i].max);
             return -1;
         }
-    if (c->accel == CONFIG_ACCEL_CPU && c->accel_units != 1) {
+    if (c->accel != CONFIG_ACCEL_CSIM && c->accel_units != 1) {
         snprintf(error, CONFIG_ERROR_CHARS,
-                 "accel_units: %u are csim's; the cpu backend is one unit: accel_units=1, or accel=csim",
-                 c->accel_units);
+                 "accel_units: %u that split a layer's rows are csim's alone: accel_units=1, or accel=csim%s",
+                 c->accel_units,
+                 c->accel == CONFIG_ACCEL_XRT ? "; streams are spread over several cards or units by "
+                                                "xrt.devices, xrt.units"
+                                              : "");
+        return -1;
+    }
+    if (c->xrt.devices_count * c->xrt.units > ACCEL_GUARD_CARDS_MAX) {
+        snprintf(error, CONFIG_ERROR_CHARS,
+                 "xrt.devices, xrt.units: %u devices with %u units each: %d units in all",
+                 c->xrt.devices_count, c->xrt.units, ACCEL_GUARD_CARDS_MAX);
         return -1;
     }
     if (c->audit.ring_records & (c->audit.ring_records - 1)) {

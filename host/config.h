@@ -12,7 +12,7 @@
 enum { CONFIG_ERROR_CHARS = 512, CONFIG_SHA256_BYTES = 32, CONFIG_THRESHOLD_US_MAX = 999 };
 
 enum config_clock { CONFIG_CLOCK_REAL = 0, CONFIG_CLOCK_REPLAY = 1 };
-enum config_accel { CONFIG_ACCEL_CSIM = 0, CONFIG_ACCEL_CPU = 1 };
+enum config_accel { CONFIG_ACCEL_CSIM = 0, CONFIG_ACCEL_CPU = 1, CONFIG_ACCEL_XRT = 2 };
 enum config_build { CONFIG_BUILD_AUTO = 0, CONFIG_BUILD_SMALL, CONFIG_BUILD_FAST, CONFIG_BUILD_LARGE };
 
 struct config_group {
@@ -33,6 +33,21 @@ struct config {
         int variant; /* enum accel_cpu_variant */
         bool prepare_thread;
     } cpu;
+    struct config_xrt {
+        char **devices;
+        unsigned devices_count;
+        uint32_t units;
+        char *xclbin;
+        int mode; /* enum accel_xrt_mode */
+    } xrt;
+    struct config_guard {
+        uint32_t check_every, probes, retry_ms;
+        bool prove;
+    } guard;
+    struct config_model_switch {
+        char *model;
+        uint32_t after_ms;
+    } model_switch;
     struct config_feed {
         struct config_group a, b;
         uint32_t gap_wait_us;

@@ -5,14 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fp16.h"
-
 enum { N_LEVEL_NEAR = 5, N_LEVEL_FAR = 10, N_MID = 10 };
 
 /* Weights of the exponential means: powers of two, so 1 - w is exact. */
 static const double W_SCALE = 1.0 / 64, W_MID = 1.0 / 32, W_OFI = 1.0 / 16, W_TRADE = 1.0 / 32;
 static const double TRADE_HALF_LIFE_NS = 1e9, MESSAGE_HALF_LIFE_NS = 1e8;
 static const double LN_2 = 0.69314718055994530942;
+
+enum { /* IEEE-754 */
+       FP64_MANTISSA_BITS = 52,
+       FP64_BIAS = 1023,
+       FP32_MANTISSA_BITS = 23,
+       FP32_BIAS = 127,
+       FP32_INFINITY_BITS = 0x7f800000,
+       FP16_MANTISSA_BITS = 10,
+       FP16_BIAS = 15,
+};
 
 struct stream {
     /* memory in time */
@@ -44,19 +52,47 @@ static const struct features_info info[FEATURES_N] = {
 #undef X
 };
 
-/* log2(1 + x), x >= 0: exponent bits, and atanh's series of the mantissa in [sqrt(1/2), sqrt(2)). */
-static double log2_1p(double x)
+static inline uint64_t bits_of_double(double x)
 {
-    double m = 1.0 + x;
     uint64_t bits;
-    memcpy(&bits, &m, sizeof(bits));
-    int exponent = (int)(bits >> 52) - 1023;
-    bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
-    memcpy(&m, &bits, sizeof(m));
-    if (m > 1.41421356237309504880) {
-        m *= 0.5;
-        exponent++;
-    }
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline double double_of_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static inline uint32_t bits_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline float float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* sign(x) log2(1 + |x|): exponent bits, and atanh's series of the mantissa in [sqrt(1/2), sqrt(2)). On the
+ * bits and without a branch, so that a vector unit takes several: nobody foresees a mantissa, or the sign of
+ * a flow. */
+static inline double slog(double x)
+{
+    const uint64_t one = (uint64_t)FP64_BIAS << FP64_MANTISSA_BITS, sqrt_2 = 0x3ff6a09e667f3bcd;
+    const uint64_t two_52 = (uint64_t)(FP64_BIAS + FP64_MANTISSA_BITS) << FP64_MANTISSA_BITS;
+    uint64_t bits = bits_of_double(1.0 + fabs(x));
+    const uint64_t mantissa = (bits & 0xfffffffffffff) | one, is_above = mantissa > sqrt_2;
+    /* An integer in the last bits of 2^52 is 2^52 and that integer. */
+    double exponent = double_of_bits(((bits >> FP64_MANTISSA_BITS) + is_above) | two_52);
+    exponent -= 0x1p52 + FP64_BIAS;
+    double m = double_of_bits(mantissa - (is_above << FP64_MANTISSA_BITS));
     double s = (m - 1.0) / (m + 1.0), s2 = s * s;
     double p = 1.0 / 11; /* what is left out is below 3e-11 */
     p = p * s2 + 1.0 / 9;
@@ -64,12 +100,7 @@ static double log2_1p(double x)
     p = p * s2 + 1.0 / 5;
     p = p * s2 + 1.0 / 3;
     p = p * s2 + 1.0;
-    return (double)exponent + 2.0 / LN_2 * (s * p);
-}
-
-static double slog(double x)
-{
-    return x < 0 ? -log2_1p(-x) : log2_1p(x);
+    return double_of_bits(bits_of_double(exponent + 2.0 / LN_2 * (s * p)) | (uint64_t)(x < 0) << 63);
 }
 
 /* 2^-x, x >= 0: the nearest whole number into the exponent, the exponential's series for the rest. */
@@ -88,10 +119,7 @@ static double exp2_neg(double x)
     p = p * t + 1.0 / 2;
     p = p * t + 1.0;
     p = p * t + 1.0;
-    uint64_t bits = (uint64_t)(1023 - whole) << 52;
-    double scale;
-    memcpy(&scale, &bits, sizeof(scale));
-    return p * scale;
+    return p * double_of_bits((uint64_t)(FP64_BIAS - whole) << FP64_MANTISSA_BITS);
 }
 
 static double ratio(double part, double whole)
@@ -239,9 +267,28 @@ static double slope(double qty, const struct book_level *level, int64_t mid2, do
     return qty / (distance > tick * 0.5 ? distance : tick * 0.5);
 }
 
+/* Features that are the slog of their value; as masks, for a vector unit. */
+static const uint64_t is_log[FEATURES_N] = {
+    [FEATURE_MID_RETURN_1] = UINT64_MAX,
+    [FEATURE_MID_RETURN_10] = UINT64_MAX,
+    [FEATURE_MID_EWMA_GAP] = UINT64_MAX,
+    [FEATURE_MICRO_PRICE_GAP] = UINT64_MAX,
+    [FEATURE_SPREAD_TICKS] = UINT64_MAX,
+    [FEATURE_VOLATILITY] = UINT64_MAX,
+    [FEATURE_OFI] = UINT64_MAX,
+    [FEATURE_OFI_EWMA] = UINT64_MAX,
+    [FEATURE_MLOFI] = UINT64_MAX,
+    [FEATURE_TRADE_IMBALANCE] = UINT64_MAX,
+    [FEATURE_QUEUE_CHANGE_BID] = UINT64_MAX,
+    [FEATURE_QUEUE_CHANGE_ASK] = UINT64_MAX,
+    [FEATURE_TIME_SINCE_TICK] = UINT64_MAX,
+    [FEATURE_TRADE_INTENSITY] = UINT64_MAX,
+    [FEATURE_MESSAGE_INTENSITY] = UINT64_MAX,
+};
+
 /* What needs a mid price; both sides are there. */
 static void price_features(struct stream *s, const struct book_level level[2][N_LEVEL_FAR], double near_bid,
-                           double near_ask, float raw[FEATURES_N])
+                           double near_ask, double value[FEATURES_N])
 {
     const struct book_level *bid = level[BOOK_BID], *ask = level[BOOK_ASK];
     int64_t mid2 = (int64_t)bid->price + ask->price;
@@ -263,14 +310,14 @@ static void price_features(struct stream *s, const struct book_level level[2][N_
 
     double unit2 = 2 * s->spread; /* S in units of mid2 */
     double qb = (double)bid->qty, qa = (double)ask->qty;
-    raw[FEATURE_MID_RETURN_1] = (float)slog(change / unit2);
-    raw[FEATURE_MID_RETURN_10] = (float)slog(change_10 / unit2);
-    raw[FEATURE_MID_EWMA_GAP] = (float)slog(s->mid_gap / unit2);
-    raw[FEATURE_MICRO_PRICE_GAP] = (float)slog(ratio(qb - qa, qb + qa) * spread / unit2);
-    raw[FEATURE_SPREAD_TICKS] = (float)slog(spread / tick);
+    value[FEATURE_MID_RETURN_1] = change / unit2;
+    value[FEATURE_MID_RETURN_10] = change_10 / unit2;
+    value[FEATURE_MID_EWMA_GAP] = s->mid_gap / unit2;
+    value[FEATURE_MICRO_PRICE_GAP] = ratio(qb - qa, qb + qa) * spread / unit2;
+    value[FEATURE_SPREAD_TICKS] = spread / tick;
     double slope_bid = slope(near_bid, bid, mid2, tick), slope_ask = slope(near_ask, ask, mid2, tick);
-    raw[FEATURE_SLOPE_IMBALANCE] = (float)ratio(slope_bid - slope_ask, slope_bid + slope_ask);
-    raw[FEATURE_VOLATILITY] = (float)log2_1p(1e4 * sqrt(s->variance) / (double)mid2);
+    value[FEATURE_SLOPE_IMBALANCE] = ratio(slope_bid - slope_ask, slope_bid + slope_ask);
+    value[FEATURE_VOLATILITY] = 1e4 * sqrt(s->variance) / (double)mid2;
 }
 
 void features_tick(struct features *f, uint32_t stream, uint16_t locate, uint64_t ts_ns,
@@ -283,17 +330,17 @@ void features_tick(struct features *f, uint32_t stream, uint16_t locate, uint64_
     book_levels(books, locate, BOOK_ASK, level[BOOK_ASK], N_LEVEL_FAR);
     const struct book_level *bid = level[BOOK_BID], *ask = level[BOOK_ASK];
     int is_first = s->n_tick == 0;
-    memset(raw, 0, FEATURES_N * sizeof(raw[0]));
+    double value[FEATURES_N] = {0}; /* where is_log: slog's argument */
 
     double qb = (double)bid->qty, qa = (double)ask->qty;
     double near_bid = level_sum(bid, N_LEVEL_NEAR, 0), near_ask = level_sum(ask, N_LEVEL_NEAR, 0);
     double far_bid = level_sum(bid, N_LEVEL_FAR, N_LEVEL_FAR),
            far_ask = level_sum(ask, N_LEVEL_FAR, N_LEVEL_FAR);
-    raw[FEATURE_IMBALANCE_L1] = (float)ratio(qb - qa, qb + qa);
-    raw[FEATURE_IMBALANCE_L5] = (float)ratio(near_bid - near_ask, near_bid + near_ask);
-    raw[FEATURE_IMBALANCE_L10] = (float)ratio(far_bid - far_ask, far_bid + far_ask);
+    value[FEATURE_IMBALANCE_L1] = ratio(qb - qa, qb + qa);
+    value[FEATURE_IMBALANCE_L5] = ratio(near_bid - near_ask, near_bid + near_ask);
+    value[FEATURE_IMBALANCE_L10] = ratio(far_bid - far_ask, far_bid + far_ask);
     if (bid->price && ask->price)
-        price_features(s, level, near_bid, near_ask, raw);
+        price_features(s, level, near_bid, near_ask, value);
 
     double depth = (qb + qa) * 0.5, depth_near = (near_bid + near_ask) * 0.5;
     mean_add(&s->depth, W_SCALE, depth > 1 ? depth : 1, is_first);
@@ -309,21 +356,21 @@ void features_tick(struct features *f, uint32_t stream, uint16_t locate, uint64_
         mean_add(&s->ofi_mean, W_OFI, ofi, s->n_tick == 1);
         mean_add(&s->bought_mean, W_TRADE, s->bought, s->n_tick == 1);
         mean_add(&s->sold_mean, W_TRADE, s->sold, s->n_tick == 1);
-        raw[FEATURE_OFI] = (float)slog(ofi);
-        raw[FEATURE_OFI_EWMA] = (float)slog(s->ofi_mean);
-        raw[FEATURE_MLOFI] = (float)slog(multi / s->depth_near);
-        raw[FEATURE_TRADE_IMBALANCE] = (float)slog((s->bought - s->sold) / s->depth);
-        raw[FEATURE_TRADE_IMBALANCE_EWMA] =
-            (float)ratio(s->bought_mean - s->sold_mean, s->bought_mean + s->sold_mean);
-        raw[FEATURE_QUEUE_CHANGE_BID] = (float)slog(s->queue_change[BOOK_BID] / s->depth);
-        raw[FEATURE_QUEUE_CHANGE_ASK] = (float)slog(s->queue_change[BOOK_ASK] / s->depth);
+        value[FEATURE_OFI] = ofi;
+        value[FEATURE_OFI_EWMA] = s->ofi_mean;
+        value[FEATURE_MLOFI] = multi / s->depth_near;
+        value[FEATURE_TRADE_IMBALANCE] = (s->bought - s->sold) / s->depth;
+        value[FEATURE_TRADE_IMBALANCE_EWMA] =
+            ratio(s->bought_mean - s->sold_mean, s->bought_mean + s->sold_mean);
+        value[FEATURE_QUEUE_CHANGE_BID] = s->queue_change[BOOK_BID] / s->depth;
+        value[FEATURE_QUEUE_CHANGE_ASK] = s->queue_change[BOOK_ASK] / s->depth;
         if (ts_ns > s->tick_ns)
-            raw[FEATURE_TIME_SINCE_TICK] = (float)log2_1p((double)(ts_ns - s->tick_ns) / 1e3);
+            value[FEATURE_TIME_SINCE_TICK] = (double)(ts_ns - s->tick_ns) / 1e3;
     }
     decay(s, ts_ns);
     /* A steady rate r leaves a count of r * half-life / ln 2. */
-    raw[FEATURE_TRADE_INTENSITY] = (float)log2_1p(s->n_trade * (LN_2 * 1e9 / TRADE_HALF_LIFE_NS));
-    raw[FEATURE_MESSAGE_INTENSITY] = (float)log2_1p(s->n_message * (LN_2 * 1e9 / MESSAGE_HALF_LIFE_NS));
+    value[FEATURE_TRADE_INTENSITY] = s->n_trade * (LN_2 * 1e9 / TRADE_HALF_LIFE_NS);
+    value[FEATURE_MESSAGE_INTENSITY] = s->n_message * (LN_2 * 1e9 / MESSAGE_HALF_LIFE_NS);
 
     s->ofi = s->bought = s->sold = s->queue_change[BOOK_BID] = s->queue_change[BOOK_ASK] = 0;
     memcpy(s->near[BOOK_BID], bid, sizeof(s->near[BOOK_BID]));
@@ -331,15 +378,41 @@ void features_tick(struct features *f, uint32_t stream, uint16_t locate, uint64_
     if (is_first || ts_ns > s->tick_ns)
         s->tick_ns = ts_ns;
     s->n_tick++;
+    /* All at once, in vector registers: 165 to 115 ns, with their share of mispredicted branches. */
+    for (int i = 0; i < FEATURES_N; i++)
+        raw[i] = (float)double_of_bits((bits_of_double(slog(value[i])) & is_log[i]) |
+                                       (bits_of_double(value[i]) & ~is_log[i]));
+}
+
+/* fp16_from_double's answer, the nearest binary16 value on the grid, ties to even, clamped, in steps that a
+ * vector unit takes (20 of them: 200 to 15 ns): on the bits, without a branch. Adding a power of two and
+ * taking it off again rounds to the last bit of the sum: that of the value's own binary16 exponent, but not
+ * below the grid. */
+static inline uint16_t quantise(float v)
+{
+    enum {
+        MORE_BITS = FP32_MANTISSA_BITS - FP16_MANTISSA_BITS,
+        LARGEST = 0x417fe000, /* 16 - 2^-7 */
+        GRID_EXPONENT = FP32_BIAS + FP32_MANTISSA_BITS - KL_X_FRAC,
+    };
+    static_assert(KL_X_FRAC == 11 && KL_X_ABS_MAX == (16 << 11) - (1 << 4), "LARGEST");
+    const uint32_t sign = bits_of_float(v) >> 31, above = bits_of_float(v) & 0x7fffffff;
+    const uint32_t clamped =
+        (above < LARGEST ? above : LARGEST) & (0u - (above <= FP32_INFINITY_BITS)); /* not a number: 0 */
+    const uint32_t own = (clamped >> FP32_MANTISSA_BITS) + MORE_BITS;
+    const float power = float_of_bits((own > GRID_EXPONENT ? own : GRID_EXPONENT) << FP32_MANTISSA_BITS);
+    const uint32_t rounded = bits_of_float((float_of_bits(clamped) + power) - power);
+    const uint32_t fp16 = (rounded >> MORE_BITS) - ((FP32_BIAS - FP16_BIAS) << FP16_MANTISSA_BITS);
+    return (uint16_t)((fp16 | sign << 15) & (0u - (rounded != 0)));
 }
 
 void features_quantise(const struct model *model, const float raw[FEATURES_N], uint16_t x[KL_N_IN_MAX])
 {
     assert(model->n_feature <= FEATURES_N);
-    for (uint32_t i = 0; i < model->n_feature; i++) {
-        float normal = (raw[i] - model->feature[i].mean) * model->feature[i].scale;
-        x[i] = fp16_from_double((double)normal, KL_X_FRAC, KL_X_ABS_MAX);
-    }
+    uint16_t all[FEATURES_N];
+    for (int i = 0; i < FEATURES_N; i++)
+        all[i] = quantise((raw[i] - model->feature[i].mean) * model->feature[i].scale);
+    memcpy(x, all, model->n_feature * sizeof(x[0]));
 }
 
 uint64_t features_hash(const uint16_t *x, uint32_t n)

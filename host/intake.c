@@ -22,7 +22,8 @@ struct intake {
     struct mold *mold;
     struct market *market;
     struct features *features;
-    int takes_all; /* no symbols were named */
+    struct trace *trace; /* NULL: nobody measures */
+    int takes_all;       /* no symbols were named */
 
     uint16_t stream_of[BOOK_N_LOCATE];
     uint64_t symbol_of[N_STREAM]; /* of a stream; the padded name's bytes */
@@ -149,7 +150,9 @@ static void on_message(void *ctx, uint64_t seq, const uint8_t *msg, uint16_t len
         [INTAKE_ON_BBO] = MARKET_TOP, [INTAKE_ON_TRADE] = MARKET_TRADE, [INTAKE_ON_BOOK] = MARKET_BOOK};
     struct intake *in = ctx;
     struct market_event event;
+    trace_mark(in->trace, TRACE_DECODE);
     market_apply(in->market, msg, len, &event);
+    trace_mark(in->trace, TRACE_BOOK);
     if (in->handler.message)
         in->handler.message(in->handler.ctx, seq, &event);
     if (!event.locate && event.effects & MARKET_STATE) /* a system event opens or closes for all */
@@ -253,6 +256,11 @@ void intake_free(struct intake *in)
     if (in->features)
         features_free(in->features);
     free(in);
+}
+
+void intake_set_trace(struct intake *in, struct trace *trace)
+{
+    in->trace = trace;
 }
 
 static int group_is(const struct intake_group *group, const struct packet_udp *udp)

@@ -15,6 +15,7 @@
 #include "../net/packet.h"
 #include "features.h"
 #include "market.h"
+#include "trace.h"
 
 enum intake_trigger { INTAKE_ON_BBO = 0, INTAKE_ON_TRADE = 1, INTAKE_ON_BOOK = 2 };
 
@@ -67,6 +68,9 @@ struct intake;
 
 struct intake *intake_create(const struct intake_config *config, const struct intake_handler *handler);
 void intake_free(struct intake *intake);
+/* Marks the stages of decode and book from now on; NULL: none, as after intake_create. trace must live as
+ * long as intake. */
+void intake_set_trace(struct intake *intake, struct trace *trace);
 
 /* One frame; arrival in any unit, not going backwards. */
 void intake_frame(struct intake *intake, const uint8_t *frame, uint32_t len, uint64_t arrival);

@@ -12,12 +12,14 @@ static const struct {
     {"run", cmd_run, "run the appliance on a capture; summary, audit log, report"},
     {"synth", cmd_synth, "write a synthetic market day (ITCH 5.0 in MoldUDP64, lines A and B)"},
     {"csim", cmd_csim, "check the accelerator kernel in C simulation; cycles, resources, golden vectors"},
+    {"sim-device", cmd_sim_device, "the software device behind Xilinx XRT: make its .xclbin, inject faults"},
     {"decode", cmd_decode, "print every message of a capture"},
     {"book", cmd_book, "print a symbol's order book after each of its messages"},
     {"features", cmd_features, "write features and labels for training (.npy)"},
     {"model", cmd_model, "pack, show and check model packages"},
     {"bench", cmd_bench, "measure against floors and peers in the same run"},
     {"audit", cmd_audit, "verify, show and report audit logs"},
+    {"doctor", cmd_doctor, "is everything there that run --accel xrt needs, and on this machine?"},
     {"listen", cmd_listen, "print published predictions"},
 };
 

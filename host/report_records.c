@@ -121,6 +121,7 @@ void report_predictions(FILE *out, const struct report_data *r)
 
 static void event_detail(FILE *out, const struct audit_event *e)
 {
+    char card[AUDIT_CARD_TEXT_CHARS];
     switch (e->code) {
     case AUDIT_EVENT_STOP:
         report_put_count(out, e->value[0]);
@@ -144,11 +145,18 @@ static void event_detail(FILE *out, const struct audit_event *e)
         break;
     case AUDIT_EVENT_MODEL_LOAD:
         fprintf(out, "slot %" PRIu64 ", image %016" PRIx64 " ", e->value[0], e->value[1]);
+        if (e->value[2])
+            fprintf(out, "%s (status %" PRIu64 ") ", audit_device_name(e->value[2]), e->value[2]);
+        break;
+    case AUDIT_EVENT_MODEL_SWITCH:
+        fprintf(out, "to slot %" PRIu64 ", image %016" PRIx64 " ", e->value[0], e->value[1]);
         break;
     case AUDIT_EVENT_DEVICE_ERROR:
         fprintf(out, "%s (status %" PRIu64 ") ", audit_device_name(e->value[0]), e->value[0]);
         break;
     default:
+        if (audit_card_text(e, card))
+            fprintf(out, "%s ", card);
         break;
     }
     fputs("<span class=\"sub\">", out);

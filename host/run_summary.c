@@ -1,6 +1,7 @@
 #include "run_summary.h"
 
-#include <jansson.h>
+#include "run_summary_card.h"
+
 #include <string.h>
 
 static const char *clock_label(const struct config *config)
@@ -90,6 +91,7 @@ int run_summary_text(const struct run_summary *s, FILE *out)
     for (unsigned i = 0; i < s->config->symbols_count; i++)
         if (!has_symbol(s, i))
             fprintf(out, "symbols      %s: no message of the capture names it\n", s->config->symbols[i]);
+    run_summary_cards_text(s, out);
     fprintf(out, "\npredictions  %llu", (unsigned long long)stats->predictions);
     fprintf(out, "  (%s clock: figures are %s)\n", clock_name(s->config), clock_label(s->config));
     for (unsigned v = 0; v < VERDICT_COUNT; v++)
@@ -118,7 +120,7 @@ int run_summary_text(const struct run_summary *s, FILE *out)
             out,
             "  kill line  %10.2f   kernel %llu cycles at the critical path (modelled, build %s%s, %u MHz)\n",
             (double)s->config->killline.threshold_us,
-            (unsigned long long)histogram_quantile(&stats->kernel_cycles, 0.5), s->build_name,
+            (unsigned long long)histogram_quantile(&stats->kernel_cycles, 0.5), s->accel->build->name,
             s->config->accel_units == 2 ? " on two units" : "", s->config->replay.kernel_mhz);
     }
     char head[2 * AUDIT_CHAIN_BYTES + 1];
@@ -165,8 +167,8 @@ int run_summary_json(const struct run_summary *s, FILE *out)
     json_object_set_new(root, "feed", json_string(s->feed_name));
     json_object_set_new(root, "clock", json_string(clock_name(s->config)));
     json_object_set_new(root, "figures", json_string(clock_label(s->config)));
-    json_object_set_new(root, "accel", json_string(s->accel_name));
-    json_object_set_new(root, "build", json_string(s->build_name));
+    json_object_set_new(root, "accel", json_string(s->accel->guard ? "xrt" : s->accel->accel->ops->name));
+    json_object_set_new(root, "build", json_string(s->accel->build->name));
     json_object_set_new(root, "units", number(s->config->accel_units));
     json_object_set_new(root, "frames", number(frames->frames));
     json_object_set_new(root, "messages", number(market->messages));
@@ -229,6 +231,11 @@ int run_summary_json(const struct run_summary *s, FILE *out)
     json_object_set_new(cycles, "prepare_p50", number(histogram_quantile(&stats->prepare_cycles, 0.5)));
     json_object_set_new(cycles, "figures", json_string("modelled"));
     json_object_set_new(root, "kernel_cycles", cycles);
+    json_t *device = run_summary_cards_json(s);
+    if (device)
+        json_object_set_new(root, "device", device);
+    if (s->config->model_switch.model[0])
+        json_object_set_new(root, "streams_switched", number(stats->switched));
     json_object_set_new(root, "device_errors", number(stats->device_errors));
     json_object_set_new(root, "egress_errors", number(stats->egress_errors));
     json_object_set_new(root, "clock_steps", number(s->clock_steps));

@@ -5,13 +5,14 @@
 #include <stdio.h>
 
 #include "appliance.h"
+#include "run_accel.h"
 
 struct run_summary {
     const struct config *config;
     const struct model *model;
     const struct appliance *appliance;
     struct audit_totals audit;
-    const char *accel_name, *build_name; /* backend; the kernel's build whose cycles it models */
+    const struct run_accel *accel;
     const char *feed_name, *audit_path, *report_path, *predictions_path; /* last: NULL without a file */
     uint64_t clock_steps; /* capture stamps that went backwards: taken as equal to the latest before them */
     double wall_s;

@@ -9,6 +9,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_ring.h>
+#include <rte_version.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,11 @@ int port_init(char error[PORT_ERROR_CHARS])
     }
     eal_started = 1;
     return 0;
+}
+
+const char *port_library_version(void)
+{
+    return rte_version();
 }
 
 static struct port *port_new(unsigned n_mbuf, char *error)

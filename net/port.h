@@ -14,6 +14,9 @@ enum { PORT_BURST = 32, PORT_ERROR_CHARS = 256, PORT_FRAME_MAX = 1514 };
 /* Starts EAL. 0, or -1 with a message. A second call in the process succeeds and does nothing. */
 int port_init(char error[PORT_ERROR_CHARS]);
 
+/* "DPDK 22.11.7", of the library that is loaded. */
+const char *port_library_version(void);
+
 struct port;
 
 /* Receive port on a capture, through the net_pcap driver (pcap or pcapng). NULL with a message: the file is

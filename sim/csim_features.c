@@ -84,6 +84,7 @@ static void step(struct job *job, const float *raw, uint32_t stream, uint32_t se
     expected.cls = (uint8_t)job->answer.cls;
     for (uint32_t k = 0; k < image->n_class; k++)
         expected.logits[k] = (int64_t)job->answer.logit[k];
+    expected.check = kl_result_check(&expected);
     tb_trail_write_state(state, image, &job->oracle_state);
 
     csim_kernel_exec(&job->kernel, &request, &result);

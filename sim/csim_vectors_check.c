@@ -224,6 +224,8 @@ static int exec(struct vectors *v, const struct kl_request *request, struct kl_r
     if (ready < 0 || result->status != KL_OK || result->seq_no != request->seq_no)
         differs(v, "slot %u: status %u, seq_no %u for %u", request->slot, result->status, result->seq_no,
                 request->seq_no);
+    if (result->check != kl_result_check(result))
+        differs(v, "slot %u: the answer's check is wrong", request->slot);
     return 0;
 }
 

@@ -9,14 +9,17 @@ struct kernel_front_rig {
     const struct kl_build *build;
     struct kl_unit *unit;
     uint32_t *reg;
-    const void *image;             /* a round's argument */
-    struct kl_result *host_result; /* a round's argument */
+    const void *image;                     /* a round's argument */
+    const struct kl_request *host_request; /* a round's argument: the ring in memory */
+    struct kl_result *host_result;         /* a round's argument */
 };
 
 static inline void kernel_front_rig_round(const struct kernel_front_rig *rig)
 {
-    const struct kl_arguments arguments = {
-        .command = KL_COMMAND_SERVICE, .image = rig->image, .result = rig->host_result};
+    const struct kl_arguments arguments = {.command = KL_COMMAND_SERVICE,
+                                           .image = rig->image,
+                                           .request = rig->host_request,
+                                           .result = rig->host_result};
     rig->build->kernel(rig->unit, &arguments);
 }
 

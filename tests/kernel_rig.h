@@ -72,11 +72,14 @@ static inline struct kl_result kernel_rig_op(const struct kl_build *build, struc
 }
 
 /* What both of two results say that does not depend on when and where they were computed: everything but
- * cycles, slot, stream and seq_no. */
+ * cycles, slot, stream and seq_no. Both whole and undamaged: check. */
 static inline int kernel_rig_same(struct kl_result a, struct kl_result b)
 {
     struct kl_result *both[] = {&a, &b};
     for (int i = 0; i < 2; i++) {
+        if (both[i]->check != kl_result_check(both[i]))
+            return 0;
+        both[i]->check = 0;
         both[i]->kernel_cycles = both[i]->prepare_cycles = both[i]->wait_cycles = 0;
         both[i]->slot = 0;
         both[i]->stream = both[i]->seq_no = 0;
@@ -88,11 +91,12 @@ static inline int kernel_rig_same(struct kl_result a, struct kl_result b)
 static inline int kernel_rig_refused(const struct kl_result *result, const struct kl_request *request,
                                      uint32_t status)
 {
-    const struct kl_result expected = {.abi_version = KL_ABI_VERSION,
-                                       .status = (uint16_t)status,
-                                       .stream = request->stream,
-                                       .seq_no = request->seq_no,
-                                       .slot = request->slot};
+    struct kl_result expected = {.abi_version = KL_ABI_VERSION,
+                                 .status = (uint16_t)status,
+                                 .stream = request->stream,
+                                 .seq_no = request->seq_no,
+                                 .slot = request->slot};
+    expected.check = kl_result_check(&expected);
     return memcmp(result, &expected, sizeof expected) == 0;
 }
 

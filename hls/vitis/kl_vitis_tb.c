@@ -66,10 +66,20 @@ static void check_step(const struct kl_request *request, const struct kl_result 
                        const struct tb_answer *answer, const char *what)
 {
     int same = result->status == KL_OK && result->seq_no == request->seq_no && result->n_class == N_CLASS &&
-               result->cls == answer->cls;
+               result->cls == answer->cls && result->check == kl_result_check(result);
     for (uint32_t k = 0; k < N_CLASS; k++)
         same &= (double)result->logits[k] == answer->logit[k];
     expect(same, what, request->seq_no);
+}
+
+static void check_info(void)
+{
+    struct kl_info info;
+    start(KL_COMMAND_INFO, 0, 0);
+    memcpy(&info, &tb.result[0], sizeof info);
+    expect(info.abi_version == KL_ABI_VERSION && strcmp(info.build, KL_BUILD_NAME) == 0 &&
+               info.n_stream == KL_BUILD_STREAMS && info.image_hash[0] != 0 && info.image_hash[1] == 0,
+           "what it says of itself", 0);
 }
 
 static void check_load(void)
@@ -100,7 +110,7 @@ static void check_batch(void)
     }
 }
 
-/* Doorbell mode: the request and its answer in the register block, the answer in the host's buffer as well.
+/* Doorbell mode: a request in the register block, then one in memory; the answer in the block and in memory.
  */
 static void check_doorbell(void)
 {
@@ -109,12 +119,15 @@ static void check_doorbell(void)
     struct kl_request request;
     struct kl_result result;
     double x[KL_N_IN_MAX];
-    tb.reg[KL_REG_CONFIG] = KL_CONFIG_RESULT_TO_HOST;
     for (uint32_t i = 0; i < 2; i++) {
+        tb.reg[KL_REG_CONFIG] = KL_CONFIG_RESULT_TO_HOST | (i ? KL_CONFIG_REQUEST_FROM_HOST : 0);
         ask(&request, KL_OP_STEP, x, &answer);
         request.flags = KL_REQUEST_PREPARE;
         const uint32_t entry = tb.reg[KL_REG_REQUEST_TAIL] % KL_QUEUE_DEPTH;
-        memcpy(&tb.reg[KL_REG_REQUESTS + entry * REQUEST_WORDS], &request, sizeof request);
+        if (i)
+            tb.request[entry] = request;
+        else
+            memcpy(&tb.reg[KL_REG_REQUESTS + entry * REQUEST_WORDS], &request, sizeof request);
         tb.reg[KL_REG_REQUEST_TAIL]++;
         start(KL_COMMAND_SERVICE, 0, 0);
         expect(tb.reg[KL_REG_RESULT_TAIL] - tb.reg[KL_REG_RESULT_HEAD] == 1, "answer to a doorbell", i);
@@ -176,6 +189,7 @@ int main(void)
     free(image);
 
     check_load();
+    check_info();
     check_batch();
     check_doorbell();
     check_state();

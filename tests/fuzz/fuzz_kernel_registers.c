@@ -165,10 +165,12 @@ static struct kl_result answer_of(const struct kl_request *request, uint64_t wai
         sooner.budget_cycles =
             request->budget_cycles > wait_cycles ? request->budget_cycles - wait_cycles : 1;
     struct kl_result result = kernel_rig_exec(rig.build, twin, &sooner);
-    if (result.status == KL_OK)
+    if (result.status == KL_OK) {
         result.wait_cycles = wait_cycles;
-    else
+        result.check = kl_result_check(&result);
+    } else {
         check(kernel_rig_refused(&result, request, result.status));
+    }
     if (request->slot < KL_N_SLOT && model.hash[request->slot] == 0)
         check(result.status != KL_OK);
     else if (result.status == KL_OK)
@@ -188,19 +190,30 @@ static void ask(uint32_t slot, uint32_t stream)
     model.n_asked = n;
 }
 
+/* The host's ring in memory. */
+static struct kl_request ring[KL_QUEUE_DEPTH];
+
+static int reads_ring(void)
+{
+    return (rig.reg[KL_REG_CONFIG] & KL_CONFIG_REQUEST_FROM_HOST) != 0;
+}
+
 /* One service round: runs it, and says what must come out. */
-static void round_of(const void *image, int to_buffer)
+static void round_of(const void *image, int to_buffer, int has_ring)
 {
     struct kl_result buffer[KL_QUEUE_DEPTH], expected_buffer[KL_QUEUE_DEPTH], expected;
     memset(buffer, 0xa5, sizeof buffer);
     memset(expected_buffer, 0xa5, sizeof expected_buffer);
     int answered = 0, prepared = 0;
-    const int good = look(), has_room = room();
+    const int good = look(), has_room = room() && (has_ring || !reads_ring());
     const uint32_t at = model.tail % KL_QUEUE_DEPTH;
     if (good && has_room && model.seen != model.head) {
         struct kl_request request;
         const uint32_t entry = model.head % KL_QUEUE_DEPTH;
-        memcpy(&request, &rig.reg[KL_REG_REQUESTS + entry * (sizeof request / 4)], sizeof request);
+        if (reads_ring())
+            request = ring[entry];
+        else
+            memcpy(&request, &rig.reg[KL_REG_REQUESTS + entry * (sizeof request / 4)], sizeof request);
         expected = answer_of(&request, clock_now() - model.arrived[entry]);
         if (expected.status == KL_OK && request.flags && !expected.flags)
             ask(request.slot, request.stream);
@@ -242,6 +255,7 @@ static void round_of(const void *image, int to_buffer)
     }
 
     rig.image = image;
+    rig.host_request = has_ring ? ring : NULL;
     rig.host_result = to_buffer ? buffer : NULL;
     kernel_front_rig_round(&rig);
     if (answered) {
@@ -296,10 +310,16 @@ static struct kl_request request_of(struct input *input)
     return request;
 }
 
+/* Into the ring that CONFIG says; the other one has something else there. CONFIG may change before it is
+ * taken, against the rules: then that is the request. */
 static void post(struct input *input)
 {
     const struct kl_request request = request_of(input);
-    kernel_front_rig_post(&rig, &request);
+    struct kl_request other = request;
+    other.seq_no ^= 1;
+    other.stream ^= 1;
+    ring[rig.reg[KL_REG_REQUEST_TAIL] % KL_QUEUE_DEPTH] = reads_ring() ? request : other;
+    kernel_front_rig_post(&rig, reads_ring() ? &other : &request);
 }
 
 static void ring_load(struct input *input)
@@ -346,10 +366,11 @@ static void check_status(const struct kl_result *result, uint32_t status, uint32
 {
     struct kl_info info;
     rig.build->info(twin, &info);
-    const struct kl_result expected = {.abi_version = KL_ABI_VERSION,
-                                       .status = (uint16_t)status,
-                                       .slot = (uint16_t)slot,
-                                       .image_hash = status == KL_OK ? info.image_hash[slot] : 0};
+    struct kl_result expected = {.abi_version = KL_ABI_VERSION,
+                                 .status = (uint16_t)status,
+                                 .slot = (uint16_t)slot,
+                                 .image_hash = status == KL_OK ? info.image_hash[slot] : 0};
+    expected.check = kl_result_check(&expected);
     check(memcmp(result, &expected, sizeof expected) == 0);
 }
 
@@ -406,12 +427,26 @@ static void run_restore(struct input *input)
     check(!(damage & 1) || result.status != KL_OK);
 }
 
+static void run_info(void)
+{
+    struct kl_info info, expected;
+    const struct kl_arguments arguments = {.command = KL_COMMAND_INFO,
+                                           .result = (struct kl_result *)(void *)&info};
+    look();
+    rig.build->kernel(rig.unit, &arguments);
+    rig.build->info(twin, &expected);
+    expected.cycles += model.load_cycles;
+    check(memcmp(&info, &expected, sizeof info) == 0);
+}
+
 static void run_unknown(struct input *input)
 {
     const uint32_t command = word_of(input);
     struct kl_result result;
     const struct kl_arguments arguments = {.command = command, .slot = 1, .result = &result};
-    if (command <= KL_COMMAND_RESTORE)
+    if (command == KL_COMMAND_INFO)
+        run_info();
+    if (command <= KL_COMMAND_INFO)
         return;
     look();
     rig.build->kernel(rig.unit, &arguments);
@@ -487,6 +522,7 @@ static void start(struct input *input)
         rig.unit->core.model[slot].loaded = twin->core.model[slot].loaded = how >> slot & 1;
     memset(&model, 0, sizeof model);
     memset(&state, 0, sizeof state);
+    memset(ring, 0, sizeof ring);
     for (uint32_t slot = 0; slot < KL_N_SLOT; slot++) {
         if (how >> slot & 1)
             memcpy(&model.hash[slot], images[slot].bytes + KL_IMAGE_HASH_AT, sizeof model.hash[slot]);
@@ -526,6 +562,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         case 5:
             rig.reg[KL_REG_REQUEST_TAIL] = model.seen; /* a wrong tail is mended */
+            if (what & 4)
+                rig.reg[KL_REG_CONFIG] ^= what & 3; /* the two rings in memory */
             break;
         case 6:
             run_save(&input);
@@ -543,14 +581,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             advance_natively(&input);
             break;
         case 11:
-            round_of(NULL, what & 1);
+            round_of(NULL, what & 1, (what & 2) == 0);
             break;
         case 12: /* long enough for a load */
             for (uint32_t n = byte_of(&input) * 2; n > 0; n--)
-                round_of(image, what & 1);
+                round_of(image, what & 1, (what & 2) == 0);
             break;
         case 13:
-            round_of(image, what & 1);
+            round_of(image, what & 1, (what & 2) == 0);
             break;
         default:
             post(&input);

@@ -156,7 +156,8 @@ static void test_json(void **state)
     assert_string_equal(json_string_value(json_object_get(io, "label")), "published");
     assert_int_equal(number(io, "registers_written"), 5 + 3 + 1);
     assert_int_equal(number(io, "copy_cycles"),
-                     (2 + 1) + (2 + 1 + 2) + 2); /* header, x, answer: beats with their latencies */
+                     (2 + 1) + (2 + 1 + 2) + 1 +
+                         2); /* header, x, check, answer: beats with their latencies */
     assert_near(number(io, "step_us"), number(root, "step_us") + 0.9 + number(io, "copy_us"));
     check_resources(json_object_get(root, "resources"));
     assert_true(number(root, "steps_per_s") > 0);

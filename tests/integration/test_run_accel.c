@@ -5,23 +5,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 
-#include "run_day.h"
-
-/* `killline run` of a model on the day; its object. */
-static json_t *run_json(const char *package, const char *out, const char *args)
-{
-    struct command_result c =
-        command_run("run --pcap %s --model %s --out %s --json %s", day, package, out, args);
-    if (c.status)
-        print_error("run %s: status %d\n%s\n", args, c.status, c.err);
-    assert_int_equal(c.status, 0);
-    json_t *json = json_loads(c.out, 0, NULL);
-    assert_non_null(json);
-    command_free(&c);
-    return json;
-}
+#include "run_json.h"
 
 static void refused(const char *package, const char *because, const char *args)
 {
@@ -32,20 +17,6 @@ static void refused(const char *package, const char *because, const char *args)
     assert_int_equal(c.status, 1);
     assert_non_null(strstr(c.err, because));
     command_free(&c);
-}
-
-static int64_t number_at(json_t *json, const char *a, const char *b)
-{
-    json_t *v = json_object_get(json, a);
-    if (b)
-        v = json_object_get(v, b);
-    assert_true(json_is_integer(v));
-    return json_integer_value(v);
-}
-
-static const char *text_at(json_t *json, const char *key)
-{
-    return json_string_value(json_object_get(json, key));
 }
 
 /* Whatever carries the kernel out, the log says the same: classes, logits, modelled cycles, and so every
@@ -59,14 +30,14 @@ static void backends_give_the_same_records(void **state)
     char csim[64], other[64];
     strcpy(csim, fresh());
     json_t *a = run_json(model, csim, "");
-    assert_string_equal(text_at(a, "accel"), "csim");
-    assert_string_equal(text_at(a, "build"), "small");
+    assert_string_equal(text_at(a, "accel", NULL), "csim");
+    assert_string_equal(text_at(a, "build", NULL), "small");
     assert_int_equal(number_at(a, "units", NULL), 1);
     assert_true(number_at(a, "verdicts", "published") > 500);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         strcpy(other, fresh());
         json_t *b = run_json(model, other, others[i]);
-        assert_string_equal(text_at(b, "accel"), "cpu");
+        assert_string_equal(text_at(b, "accel", NULL), "cpu");
         assert_true(json_equal(json_object_get(a, "verdicts"), json_object_get(b, "verdicts")));
         struct command_result c =
             command_shell("for d in %s %s; do '%s' audit show $d --json > $d/all || exit 9; "
@@ -106,7 +77,7 @@ static void builds_and_units_change_the_cycles(void **state)
     int64_t cycles[3];
     for (int i = 0; i < 3; i++) {
         json_t *json = run_json(model, fresh(), settings[i]);
-        assert_string_equal(text_at(json, "build"), i == 2 ? "fast" : "small");
+        assert_string_equal(text_at(json, "build", NULL), i == 2 ? "fast" : "small");
         assert_int_equal(number_at(json, "units", NULL), i == 1 ? 2 : 1);
         cycles[i] = number_at(json, "kernel_cycles", "p50");
         json_decref(json);
@@ -137,7 +108,7 @@ static void models_find_their_build(void **state)
         char args[256];
         snprintf(args, sizeof(args), "%s --symbols NOSUCH", settings[i]);
         json_t *json = run_json(wide, fresh(), args);
-        assert_string_equal(text_at(json, "build"), builds[i]);
+        assert_string_equal(text_at(json, "build", NULL), builds[i]);
         json_decref(json);
     }
 }

@@ -30,7 +30,8 @@ static int tear_down(void **state)
 static void assert_oracle(const struct kl_result *result, const struct tb_answer *answer, uint64_t seed,
                           uint32_t i)
 {
-    int same = result->status == KL_OK && result->cls == answer->cls;
+    int same =
+        result->status == KL_OK && result->cls == answer->cls && result->check == kl_result_check(result);
     for (uint32_t k = 0; k < model.n_class; k++)
         same &= result->logits[k] == (int64_t)answer->logit[k];
     for (uint32_t k = model.n_class; k < KL_N_CLASS_MAX; k++)

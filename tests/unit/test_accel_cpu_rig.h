@@ -102,10 +102,11 @@ static inline struct kl_result rig_answer(struct accel *accel, const struct kl_r
     return result;
 }
 
-/* Two results, every byte. */
+/* Two results, every byte, and whole by their check. */
 static inline void rig_assert_same(const struct kl_result *got, const struct kl_result *expected,
                                    const char *where)
 {
+    assert_int_equal(expected->check, kl_result_check(expected));
     if (memcmp(got, expected, sizeof *got) == 0)
         return;
     print_error(

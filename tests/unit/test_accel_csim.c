@@ -62,6 +62,7 @@ static struct kl_result answer_of(struct accel *a, const struct kl_request *requ
     assert_int_equal(a->ops->submit(a, request), 0);
     assert_int_equal(a->ops->poll(a, &result), 1);
     assert_int_equal(result.seq_no, request->seq_no);
+    assert_int_equal(result.check, kl_result_check(&result));
     return result;
 }
 
@@ -72,6 +73,7 @@ static void expect_same_bits(const struct kl_result *a, const struct kl_result *
     copy.kernel_cycles = a->kernel_cycles;
     copy.prepare_cycles = a->prepare_cycles;
     copy.wait_cycles = a->wait_cycles;
+    copy.check = kl_result_check(&copy);
     assert_memory_equal(a, &copy, sizeof copy);
 }
 

@@ -190,7 +190,7 @@ static void test_fields_are_checked_too(void **state)
         {PREDICTION + offsetof(struct audit_prediction, arrival_clock), AUDIT_ARRIVAL_BOUND + 1,
          "arrival clock"},
         {PREDICTION + offsetof(struct audit_prediction, logit_frac), 64, "logit_frac"},
-        {PREDICTION + offsetof(struct audit_prediction, flags), 16, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, flags), 32, "flag"},
         {PREDICTION + offsetof(struct audit_prediction, flags) + 1, 1, "flag"},
         {PREDICTION + offsetof(struct audit_prediction, pad) + 7, 1, "padding"},
         {PREDICTION + offsetof(struct audit_prediction, record_no), 9, "record_no 9 is out of order"},

@@ -344,6 +344,38 @@ static void test_quantise(void **state)
     assert_int_equal(x[FEATURES_N], 0xeeee);
 }
 
+/* The same bits as fp16_from_double: for values around every rounding boundary, and for any. */
+static void test_quantise_like_fp16(void **state)
+{
+    (void)state;
+    static struct model model; /* large */
+    model.n_feature = FEATURES_N;
+    for (int i = 0; i < FEATURES_N; i++)
+        model.feature[i] = (struct model_feature){.mean = 0, .scale = 1};
+    uint64_t random = 1;
+    for (int round = 0; round < 100000; round++) {
+        float raw[FEATURES_N];
+        uint16_t x[KL_N_IN_MAX];
+        for (int i = 0; i < FEATURES_N; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            uint32_t bits = (uint32_t)(random >> 32);
+            if (i % 4 == 1) /* halves of the grid's steps and their neighbours, up to 16 */
+                raw[i] = (float)((int32_t)(bits % 131072) - 65536) / 4096.0f;
+            if (i % 4 == 2)
+                raw[i] = nextafterf((float)((int32_t)(bits % 131072) - 65536) / 4096.0f, bits & 1 ? 99 : -99);
+            if (i % 4 == 3) /* any value, with those that are none */
+                memcpy(&raw[i], &bits, sizeof(bits));
+            if (i % 4 == 0)
+                raw[i] = ldexpf((float)(int32_t)bits, -27); /* +-16 */
+        }
+        features_quantise(&model, raw, x);
+        for (int i = 0; i < FEATURES_N; i++)
+            if (x[i] != fp16_from_double((double)raw[i], KL_X_FRAC, KL_X_ABS_MAX))
+                fail_msg("%a gives %#x, not %#x", (double)raw[i], x[i],
+                         fp16_from_double((double)raw[i], KL_X_FRAC, KL_X_ABS_MAX));
+    }
+}
+
 static void test_hash(void **state)
 {
     (void)state;
@@ -385,6 +417,7 @@ int main(void)
         TEST(test_reset),
         TEST(test_huge_quantities),
         TEST(test_quantise),
+        TEST(test_quantise_like_fp16),
         TEST(test_hash),
         TEST(test_names),
     };

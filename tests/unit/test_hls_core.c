@@ -55,11 +55,12 @@ static struct kl_result exec_op(uint16_t op, const uint16_t *x)
 
 static void assert_status_only(struct kl_result result, uint32_t status)
 {
-    const struct kl_result expected = {.abi_version = KL_ABI_VERSION,
-                                       .status = (uint16_t)status,
-                                       .stream = result.stream,
-                                       .seq_no = 99,
-                                       .slot = result.slot};
+    struct kl_result expected = {.abi_version = KL_ABI_VERSION,
+                                 .status = (uint16_t)status,
+                                 .stream = result.stream,
+                                 .seq_no = 99,
+                                 .slot = result.slot};
+    expected.check = kl_result_check(&expected);
     assert_memory_equal(&result, &expected, sizeof result);
 }
 
@@ -67,18 +68,19 @@ static void an_answer_has_all_of_the_model(void **state)
 {
     (void)state;
     const struct kl_result result = exec_op(KL_OP_STEP, example_x);
-    const struct kl_result expected = {.abi_version = KL_ABI_VERSION,
-                                       .status = KL_OK,
-                                       .stream = STREAM,
-                                       .seq_no = 99,
-                                       .slot = SLOT,
-                                       .cls = 0,
-                                       .kernel_cycles = STEP_UNPREPARED,
-                                       .prepare_cycles = PREPARE,
-                                       .image_hash = image_hash,
-                                       .n_class = 2,
-                                       .logit_frac = 25,
-                                       .logits = {example_logit[0][0], example_logit[0][1]}};
+    struct kl_result expected = {.abi_version = KL_ABI_VERSION,
+                                 .status = KL_OK,
+                                 .stream = STREAM,
+                                 .seq_no = 99,
+                                 .slot = SLOT,
+                                 .cls = 0,
+                                 .kernel_cycles = STEP_UNPREPARED,
+                                 .prepare_cycles = PREPARE,
+                                 .image_hash = image_hash,
+                                 .n_class = 2,
+                                 .logit_frac = 25,
+                                 .logits = {example_logit[0][0], example_logit[0][1]}};
+    expected.check = kl_result_check(&expected);
     assert_memory_equal(&result, &expected, sizeof result);
     const struct kl_result next = exec_op(KL_OP_STEP, NULL);
     assert_true(next.logits[0] == example_logit[1][0] && next.logits[1] == example_logit[1][1]);
@@ -238,6 +240,7 @@ static void a_steps_answer_leaves_from_inside_the_pipeline(void **state)
     core_exec_taken(core, &request, 3, &result, words);
     assert_int_equal(result.status, KL_OK);
     assert_int_equal(words[2], 99);
+    assert_int_equal(result.check, kl_result_check(&result)); /* there as early as the rest */
     for (uint32_t i = 0; i < RECORD_RESULT_WORDS; i++)
         assert_int_equal(words[i], record_result_get(&result, i));
     memset(words, 0xa5, sizeof words);

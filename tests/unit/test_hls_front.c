@@ -129,6 +129,7 @@ static void answers_come_in_the_order_of_the_requests(void **state)
                     request.x[4] = 0x7e00;
                 expected[i] = kernel_rig_exec(build, direct, &request);
                 expected[i].wait_cycles = expected[i].status == KL_OK ? waited : 0;
+                expected[i].check = kl_result_check(&expected[i]);
                 waited += expected[i].status == KL_OK ? expected[i].kernel_cycles : frame_cycles;
                 post(&request);
             }
@@ -217,10 +218,11 @@ static void answers_go_to_the_host_if_it_says_so(void **state)
 {
     (void)state;
     struct kl_result buffer[KL_QUEUE_DEPTH], untouched[KL_QUEUE_DEPTH];
+    const uint32_t others = ~(uint32_t)(KL_CONFIG_RESULT_TO_HOST | KL_CONFIG_REQUEST_FROM_HOST);
     memset(untouched, 0xa5, sizeof untouched);
     for (uint64_t n = 0; n < 3 * KL_QUEUE_DEPTH; n++) {
         const int to_host = n % 3 != 0;
-        rig.reg[KL_REG_CONFIG] = to_host ? ~0u : ~(uint32_t)KL_CONFIG_RESULT_TO_HOST;
+        rig.reg[KL_REG_CONFIG] = others | (to_host ? KL_CONFIG_RESULT_TO_HOST : 0);
         rig.host_result = n % 4 == 3 ? NULL : buffer; /* none: the register block has the answer */
         memcpy(buffer, untouched, sizeof buffer);
         const struct kl_request request = step_of(0, n);

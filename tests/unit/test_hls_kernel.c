@@ -67,10 +67,11 @@ enum { N_START = sizeof starts / sizeof starts[0] };
 /* result: status and slot, the image's hash if KL_OK, and zeros. */
 static void assert_status(const struct kl_result *result, uint32_t status, uint32_t slot)
 {
-    const struct kl_result expected = {.abi_version = KL_ABI_VERSION,
-                                       .status = (uint16_t)status,
-                                       .slot = (uint16_t)slot,
-                                       .image_hash = status == KL_OK ? image[slot]->image_hash : 0};
+    struct kl_result expected = {.abi_version = KL_ABI_VERSION,
+                                 .status = (uint16_t)status,
+                                 .slot = (uint16_t)slot,
+                                 .image_hash = status == KL_OK ? image[slot]->image_hash : 0};
+    expected.check = kl_result_check(&expected);
     assert_memory_equal(result, &expected, sizeof expected);
 }
 
@@ -146,6 +147,7 @@ static void exec_works_off_a_batch(void **state)
         request[n].abi_version += n == 7;
         expected[n] = kernel_rig_exec(build, direct, &request[n]);
         expected[n].wait_cycles = n == 7 ? 0 : waited;
+        expected[n].check = kl_result_check(&expected[n]);
         waited += n == 7 ? build->frame_cycles() : expected[n].kernel_cycles;
     }
     for (int s = 0; s < N_START; s++) {
@@ -251,7 +253,7 @@ static void a_bad_place_or_command_is_refused(void **state)
                 assert_memory_equal(&saved, &untouched, sizeof saved);
             }
         }
-        const uint32_t command[] = {KL_COMMAND_RESTORE + 1, 0x80000000u, UINT32_MAX};
+        const uint32_t command[] = {KL_COMMAND_INFO + 1, 0x80000000u, UINT32_MAX};
         for (int i = 0; i < 3; i++) {
             memset(&result, 0xa5, sizeof result);
             const struct kl_arguments arguments = {.command = command[i], .slot = 1, .result = &result};
@@ -259,6 +261,74 @@ static void a_bad_place_or_command_is_refused(void **state)
             assert_status(&result, KL_E_OP, 1);
         }
     }
+}
+
+static void info_tells_what_the_kernel_is(void **state)
+{
+    (void)state;
+    for (int s = 0; s < N_START; s++) {
+        struct kl_info info[2], expected; /* [1]: not to be touched */
+        load(starts[s], 1, image[1], image[1]->size_bytes, KL_OK);
+        load(starts[s], 0, image[0], 0, KL_E_IMAGE);
+        memset(info, 0xa5, sizeof info);
+        const struct kl_info untouched = info[1];
+        const struct kl_arguments arguments = {.command = KL_COMMAND_INFO,
+                                               .slot = KL_N_SLOT, /* does not count */
+                                               .result = (struct kl_result *)(void *)info};
+        starts[s](&arguments);
+        build->info(direct, &expected);
+        expected.image_hash[0] = 0;
+        expected.image_hash[1] = image[1]->image_hash;
+        expected.cycles = info[0].cycles;
+        assert_memory_equal(&info[0], &expected, sizeof expected);
+        assert_memory_equal(&info[1], &untouched, sizeof untouched);
+        assert_true(info[0].cycles > image[1]->size_bytes / 8);
+        if (s == 0) {
+            build->info(unit, &expected);
+            assert_memory_equal(&info[0], &expected, sizeof expected);
+        }
+    }
+}
+
+/* A fault there changes answers and nothing that the host could see of the model. */
+static void the_weights_memory_can_be_damaged(void **state)
+{
+    (void)state;
+    size_t size_bytes;
+    build->init(unit, 0, 1);
+    uint8_t *weights = build->weights(unit, &size_bytes);
+    assert_ptr_equal(weights, &unit->core.weights);
+    assert_int_equal(size_bytes, sizeof unit->core.weights);
+    for (size_t i = 0; i < size_bytes; i++)
+        assert_int_equal(weights[i], 0);
+    load(start_unit, 1, image[1], image[1]->size_bytes, KL_OK);
+    size_t n_used = 0;
+    for (size_t i = 0; i < size_bytes; i++)
+        n_used += weights[i] != 0;
+    assert_true(n_used > 4 * 17 * 5); /* not whole rows of zeros */
+    const struct kl_request request = kernel_rig_step(1, STREAM, 1);
+    kernel_rig_exec(build, unit, &request);
+    const struct kl_result right = kernel_rig_exec(build, unit, &request);
+    uint32_t n_wrong = 0, n_tried = 0;
+    for (size_t i = 0; i < size_bytes && n_tried < 40; i++) {
+        if (weights[i] == 0 || i % 2 == 0) /* a weight's high byte */
+            continue;
+        n_tried++;
+        weights[i] ^= 0x40;
+        kernel_rig_op(build, unit, KL_OP_RESET, 1, STREAM);
+        kernel_rig_exec(build, unit, &request);
+        const struct kl_result wrong = kernel_rig_exec(build, unit, &request);
+        assert_int_equal(wrong.status, KL_OK);
+        assert_int_equal(wrong.image_hash, image[1]->image_hash);
+        assert_int_equal(wrong.check, kl_result_check(&wrong)); /* of what it computed */
+        n_wrong += memcmp(wrong.logits, right.logits, sizeof wrong.logits) != 0;
+        weights[i] ^= 0x40;
+    }
+    assert_int_equal(n_tried, 40);
+    assert_true(n_wrong > 30); /* a gate that is saturated hides one */
+    kernel_rig_op(build, unit, KL_OP_RESET, 1, STREAM);
+    kernel_rig_exec(build, unit, &request);
+    assert_true(kernel_rig_same(kernel_rig_exec(build, unit, &request), right));
 }
 
 /* Run mode and doorbell mode are two doors to the same memories. */
@@ -301,6 +371,8 @@ int main(void)
         TEST(a_batch_has_its_budgets_from_its_start),
         TEST(save_and_restore_move_a_state),
         TEST(a_bad_place_or_command_is_refused),
+        TEST(info_tells_what_the_kernel_is),
+        TEST(the_weights_memory_can_be_damaged),
         TEST(service_rounds_see_what_run_mode_did),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,7 +274,7 @@ static void packages_of_another_abi_say_what_to_do(void **state)
     image->abi_version = 1;
     image->image_hash = 0x0123456789abcdef; /* of another definition */
     seal(data, size_bytes);
-    expect_refused(data, size_bytes, "ABI version 1, this build's is 2: pack the model again");
+    expect_refused(data, size_bytes, "ABI version 1, this build's is 3: pack the model again");
     free(data);
     free_image(&model);
 }
