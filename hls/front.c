@@ -194,12 +194,8 @@ uint32_t front_io_cycles(uint32_t n_in)
     return head + x + KL_LAT_CHECK + RECORD_RESULT_WORDS / BEAT_WORDS;
 }
 
-static int reads_host(const uint32_t *reg)
-{
-    return (reg[KL_REG_CONFIG] & KL_CONFIG_REQUEST_FROM_HOST) != 0;
-}
-
-static void serve_request(struct front *front, struct kl_core *core, uint32_t *reg,
+/* from_host: the request lies in host_request's ring, not in the block's. */
+static void serve_request(struct front *front, struct kl_core *core, uint32_t *reg, int from_host,
                           const uint32_t *host_request, uint32_t *host_result)
 {
     KL_PRAGMA(HLS INLINE) /* here and below: what calls the core, or the loader. kl_kernel.c says why */
@@ -209,7 +205,7 @@ static void serve_request(struct front *front, struct kl_core *core, uint32_t *r
     struct kl_result result;
     const uint32_t entry = front->request_head % KL_QUEUE_DEPTH;
     /* Two calls: a pointer to either would be one to two kinds of memory. */
-    if (reads_host(reg))
+    if (from_host)
         front_take(core, &host_request[entry * RECORD_REQUEST_WORDS], &request);
     else
         front_take(core, &reg[KL_REG_REQUESTS + entry * RECORD_REQUEST_WORDS], &request);
@@ -302,10 +298,11 @@ int front_serve(struct front *front, struct kl_core *core, uint32_t *reg, const 
 {
     KL_PRAGMA(HLS INLINE)
     const int n_waiting = front_look(front, core, reg);
-    const int room = has_room(front, reg) && (host_request || !reads_host(reg));
+    const int from_host = (reg[KL_REG_CONFIG] & KL_CONFIG_REQUEST_FROM_HOST) != 0;
+    const int room = has_room(front, reg) && (host_request || !from_host);
     const int worked = n_waiting >= 0 && ((n_waiting > 0 && room) || front->n_prepare > 0);
     if (worked && n_waiting > 0 && room)
-        serve_request(front, core, reg, host_request, host_result);
+        serve_request(front, core, reg, from_host, host_request, host_result);
     else if (worked)
         serve_prepare(front, core);
     /* Before the answer shows: what the host sends when it has seen it did not wait for it. */
