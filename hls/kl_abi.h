@@ -391,7 +391,7 @@ struct kl_unit;
 struct kl_arguments {
     uint32_t command; /* enum kl_command */
     uint32_t slot, image_size_bytes, n_request;
-    const void *image; /* 8-byte aligned, like everything in a device's memory */
+    const void *image; /* 8-byte aligned natively; on a card 64, as every buffer of XRT's is */
     const struct kl_request *request;
     struct kl_result *result; /* KL_COMMAND_SERVICE: the host's rings of KL_QUEUE_DEPTH each, or NULL.
                                  Without a ring of requests those that are to be read there wait; without one

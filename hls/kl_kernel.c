@@ -122,6 +122,9 @@ void kl_kernel(uint32_t command, uint32_t slot, uint32_t image_size_bytes, uint3
     KL_PRAGMA(HLS INTERFACE s_axilite port = state)
     KL_PRAGMA(HLS INTERFACE s_axilite port = reg offset = 8192) /* KL_MAP_REG */
     KL_PRAGMA(HLS INTERFACE s_axilite port = return )
+    /* Not the Vitis flow's own choice, ap_ctrl_chain, whose runs a host has to release one by one
+     * (ap_continue). */
+    KL_PRAGMA(HLS INTERFACE mode = ap_ctrl_hs port = return )
     /* The core reads and writes a beat of 64 bytes per cycle, the host a word. Nothing that the host writes
      * shares a beat with what the kernel writes (kl_abi.h). */
     KL_PRAGMA(HLS ARRAY_RESHAPE variable = reg type = cyclic factor = 16)
