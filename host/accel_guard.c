@@ -30,6 +30,47 @@ int accel_guard_event(struct accel *accel, struct accel_guard_event *event)
     return 1;
 }
 
+/* ---- what the guard answers by itself ---- */
+
+static struct guard_stream *stream_of(struct guard *g, const struct kl_request *request)
+{
+    if (request->slot >= KL_N_SLOT || request->stream >= g->n_stream)
+        return NULL;
+    return &g->card[request->stream % g->n_card]->streams[request->slot][request->stream];
+}
+
+/* What every backend says of a request to a slot, whatever is in it; as the kernel orders its checks. */
+static uint32_t check_form(const struct guard *g, const struct kl_request *request)
+{
+    if (request->abi_version != KL_ABI_VERSION)
+        return KL_E_ABI;
+    if (request->op < KL_OP_STEP || request->op > KL_OP_RESET || (request->flags & ~KL_REQUEST_PREPARE) != 0)
+        return KL_E_OP;
+    if (request->slot >= KL_N_SLOT)
+        return KL_E_SLOT;
+    return request->stream < g->n_stream ? KL_OK : KL_E_STREAM;
+}
+
+/* Whether the guard answers by itself: a load is under way, which cards and mirrors do not end at the same
+ * moment, or the state is lost. */
+static void refuse_or_pass(struct guard *g, struct guard_wait *wait)
+{
+    struct guard_stream *stream = stream_of(g, &wait->request);
+    const int is_loading = g->is_loading && wait->request.slot == g->loading_slot;
+    if (!is_loading && !(stream && stream->lost))
+        return;
+    const uint32_t status = check_form(g, &wait->request);
+    if (status != KL_OK)
+        return;
+    if (!is_loading && wait->request.op == KL_OP_RESET) {
+        stream->lost = 0;
+        wait->request.budget_cycles = 0; /* it is not to be late: what comes after it counts on it */
+        return;
+    }
+    wait->where = GUARD_REFUSED;
+    wait->status = is_loading ? KL_E_EMPTY : KL_E_STATE;
+}
+
 /* ---- failover ---- */
 
 static void lose_states(struct guard *g, struct guard_card *c)
@@ -80,13 +121,15 @@ void guard_fail(struct guard *g, struct guard_card *c, enum accel_guard_reason r
     } else {
         c->failovers++;
     }
-    for (uint32_t i = g->n_answered; i != g->n_submitted; i++) {
-        struct guard_wait *wait = &g->waits[i % KL_QUEUE_DEPTH];
-        if (wait->card == c->index && wait->where == GUARD_ON_CARD)
-            wait->where = GUARD_ON_MIRROR;
-    }
     guard_tell(g, &event);
     lose_states(g, c);
+    for (uint32_t i = g->n_answered; i != g->n_submitted; i++) {
+        struct guard_wait *wait = &g->waits[i % KL_QUEUE_DEPTH];
+        if (wait->card == c->index && wait->where == GUARD_ON_CARD) {
+            wait->where = GUARD_ON_MIRROR;
+            refuse_or_pass(g, wait);
+        }
+    }
     if (c->answers_since_back >= GUARD_LASTING_ANSWERS)
         c->n_failure = 0;
     else if (c->recoveries)
@@ -116,45 +159,6 @@ int accel_guard_give_up(struct accel *accel)
 }
 
 /* ---- requests ---- */
-
-static struct guard_stream *stream_of(struct guard *g, const struct kl_request *request)
-{
-    if (request->slot >= KL_N_SLOT || request->stream >= g->n_stream)
-        return NULL;
-    return &g->card[request->stream % g->n_card]->streams[request->slot][request->stream];
-}
-
-/* What every backend says of a request to a slot, whatever is in it; as the kernel orders its checks. */
-static uint32_t check_form(const struct guard *g, const struct kl_request *request)
-{
-    if (request->abi_version != KL_ABI_VERSION)
-        return KL_E_ABI;
-    if (request->op < KL_OP_STEP || request->op > KL_OP_RESET || (request->flags & ~KL_REQUEST_PREPARE) != 0)
-        return KL_E_OP;
-    if (request->slot >= KL_N_SLOT)
-        return KL_E_SLOT;
-    return request->stream < g->n_stream ? KL_OK : KL_E_STREAM;
-}
-
-/* Whether the guard answers by itself: a load is under way, which cards and mirrors do not end at the same
- * moment, or the state is lost. */
-static void refuse_or_pass(struct guard *g, struct guard_wait *wait)
-{
-    struct guard_stream *stream = stream_of(g, &wait->request);
-    const int is_loading = g->is_loading && wait->request.slot == g->loading_slot;
-    if (!is_loading && !(stream && stream->lost))
-        return;
-    const uint32_t status = check_form(g, &wait->request);
-    if (status != KL_OK)
-        return;
-    if (!is_loading && wait->request.op == KL_OP_RESET) {
-        stream->lost = 0;
-        wait->request.budget_cycles = 0; /* it is not to be late: what comes after it counts on it */
-        return;
-    }
-    wait->where = GUARD_REFUSED;
-    wait->status = is_loading ? KL_E_EMPTY : KL_E_STATE;
-}
 
 int guard_submit(struct accel *accel, const struct kl_request *request)
 {
@@ -206,9 +210,10 @@ static void confirm(struct guard *g, struct guard_card *c, struct guard_wait *wa
     if (guard_look(g, c)) /* before: this one, too, is the mirror's now */
         return;
     struct kl_request *request = &wait->request;
+    const struct guard_stream *stream = stream_of(g, request);
     request->budget_cycles = 0; /* the card has done it */
     guard_exec(c->mirror, request, &wait->result);
-    const int same = guard_same(result, &wait->result, with_cycles(stream_of(g, request)));
+    const int same = guard_same(result, &wait->result, with_cycles(stream));
     guard_count(&c->compared);
     if (same) {
         c->last_good_seq_no = request->seq_no;
@@ -218,6 +223,10 @@ static void confirm(struct guard *g, struct guard_card *c, struct guard_wait *wa
     guard_count(&c->differed);
     const int is_status = result->status != KL_OK && result->status != wait->result.status;
     wait->where = GUARD_ANSWERED;
+    if (stream && stream->stale) { /* the mirror does not know either */
+        wait->where = GUARD_REFUSED;
+        wait->status = KL_E_STATE;
+    }
     guard_fail(g, c, is_status ? ACCEL_GUARD_STATUS : ACCEL_GUARD_DIFFERS, request->stream, request->seq_no);
 }
 

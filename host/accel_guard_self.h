@@ -102,19 +102,20 @@ struct guard_card {
     int starts_anew; /* its recovery has to begin again, once the worker has put the card down */
 
     /* The mirror's holder's. */
-    uint32_t last_good_seq_no;
+    _Alignas(64) uint32_t last_good_seq_no;
     uint32_t idle_due; /* idle polls that the mirror is to get: it prepares in them */
     struct guard_finding differs_at;
     _Atomic uint64_t compared, differed; /* one writer at a time; read by stats */
 
     /* The worker's. */
-    struct guard_model models[KL_N_SLOT];
+    _Alignas(64) struct guard_model models[KL_N_SLOT];
     uint32_t n_failure; /* in a row */
     uint64_t due;       /* TSC of the next reset; inline: idle polls until then */
     uint32_t target;    /* of the load: 2 * slot, + 1 for the judge's */
     uint32_t probe;     /* next */
     uint32_t n_equal;
     int has_begun, awaits; /* a load; an answer of the card */
+    int judge_loads;       /* a load of the judge has begun and not ended */
     uint64_t since;        /* when: TSC */
     uint32_t n_silent_poll;
     struct kl_request request; /* that is asked */

@@ -259,10 +259,24 @@ static int drain(struct accel_xrt *self, uint32_t *n_done)
     return -1;
 }
 
+/* A load that was left under way takes in what the buffer holds now, and is refused; or its number is a
+ * refused doorbell's, and never shows. */
+static int drain_load(struct accel_xrt *self)
+{
+    const uint64_t limit_ns = accel_xrt_now_ns() + XRT_UNIT_LIMIT_MS * (uint64_t)1000000;
+    uint32_t done;
+    do {
+        if (get(self, word(KL_REG_LOAD_DOORBELL), &self->load.number) ||
+            get(self, word(KL_REG_LOAD_DONE), &done) || (done != self->load.number && start_once(self)))
+            return -1;
+    } while (done != self->load.number && accel_xrt_now_ns() < limit_ns);
+    return 0;
+}
+
 static int doorbell_start(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
 {
     uint32_t n_done;
-    if (drain(self, &n_done) || get(self, word(KL_REG_LOAD_DOORBELL), &self->load.number)) {
+    if (drain(self, &n_done) || drain_load(self)) {
         snprintf(
             error, ACCEL_ERROR_CHARS,
             "device %s, %s: the unit still has requests of before and does not carry them out: reset the "

@@ -85,6 +85,8 @@ static int run_poll(struct accel *accel, struct kl_result *result)
     if (accel_xrt_from_device(&self->result_buffer[place], sizeof *result))
         return accel_xrt_fail(self);
     /* The end of a run may be seen before the last bytes of what it wrote to the host's memory. */
+    /* Over DMA the card's copy was not cleared, a transfer more per request: what a run that wrote nothing
+     * leaves is an old answer, by its seq_no. */
     const int got = xrt_result_get(self->result[place], result);
     if (got <= 0 && self->result_buffer[place].is_host && ++self->n_torn < XRT_TORN_POLLS)
         return 0;
@@ -182,7 +184,9 @@ static int run_begin(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
 
 static int run_load_start(struct accel_xrt *self)
 {
-    return set_arguments(self, XRT_PLACE_LOAD, KL_COMMAND_LOAD, self->load.slot, self->load.n_byte) ||
+    xrt_result_clear(self->result[XRT_PLACE_LOAD]);
+    return accel_xrt_to_device(&self->result_buffer[XRT_PLACE_LOAD], sizeof(struct kl_result)) ||
+                   set_arguments(self, XRT_PLACE_LOAD, KL_COMMAND_LOAD, self->load.slot, self->load.n_byte) ||
                    run_start(self, XRT_PLACE_LOAD, 0)
                ? accel_xrt_fail(self)
                : 0;

@@ -53,8 +53,8 @@ enum {
 enum {
     XRT_OPEN_LIMIT_MS = 60000,
     XRT_CLOSE_LIMIT_MS = 10000,
-    XRT_LOAD_LIMIT_MS = 3000, /* of a model: staged and taken in */
-    XRT_UNIT_LIMIT_MS = 1000,  /* a unit comes to rest, a command is carried out */
+    XRT_LOAD_LIMIT_MS = 2000, /* of a model: staged and taken in */
+    XRT_UNIT_LIMIT_MS = 500,  /* a unit comes to rest, a command is carried out */
 };
 
 struct xrt_buffer {

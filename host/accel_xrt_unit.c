@@ -12,6 +12,8 @@ int accel_xrt_buffer_open(struct accel_xrt *self, struct xrt_buffer *buffer, uin
     const int group = xrtKernelArgGroupId(self->kernel, (int)argument);
     const xrtBufferFlags flags = bank->is_host ? XRT_BO_FLAGS_HOST_ONLY : XRT_BO_FLAGS_NONE;
     buffer->is_host = bank->is_host;
+    size_bytes =
+        (size_bytes + 4095) & ~(size_t)4095; /* XRT aligns to pages, and its allocation wants whole ones */
     buffer->size_bytes = size_bytes;
     buffer->handle = group < 0 ? NULL : xrtBOAlloc(self->device, size_bytes, flags, (xrtMemoryGroup)group);
     buffer->host = buffer->handle ? xrtBOMap(buffer->handle) : NULL;
@@ -112,7 +114,10 @@ uint32_t accel_xrt_load_advance(struct accel *accel)
     int got = 0;
     if (load->phase == XRT_LOAD_NONE)
         return KL_E_EMPTY;
-    if (load->phase == XRT_LOAD_STAGING && accel_xrt_worker_is_done(self) && !self->failed) {
+    const int is_over = accel_xrt_now_ns() > load->limit_ns;
+    if (load->phase == XRT_LOAD_STAGING && !accel_xrt_worker_is_done(self) && !is_over)
+        return KL_E_BUSY; /* the image is being read, also when the device has failed meanwhile */
+    if (load->phase == XRT_LOAD_STAGING && !self->failed && !is_over) {
         got = self->worker.result || self->mode->load_start(self);
         load->phase = XRT_LOAD_IN_UNIT;
     } else if (load->phase == XRT_LOAD_IN_UNIT && !self->failed) {
@@ -122,7 +127,7 @@ uint32_t accel_xrt_load_advance(struct accel *accel)
         load->phase = XRT_LOAD_NONE;
         return load_verdict(self);
     }
-    if (got < 0 || self->failed || accel_xrt_now_ns() > load->limit_ns) {
+    if (got < 0 || self->failed || is_over) {
         self->failed = 1;
         load->phase = XRT_LOAD_NONE;
         return KL_E_EMPTY;

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -43,7 +44,13 @@ static void *worker_main(void *context)
 
 int accel_xrt_worker_start(struct accel_xrt *self)
 {
-    return pthread_create(&self->worker.thread, NULL, worker_main, self) ? -1 : 0;
+    /* Signals are for the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&self->worker.thread, NULL, worker_main, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? -1 : 0;
 }
 
 int accel_xrt_worker_is_done(const struct accel_xrt *self)

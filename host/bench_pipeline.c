@@ -305,10 +305,10 @@ static int open_all(struct pipeline *p)
         return cmd_error(
             "bench pipeline: this machine's time stamp counter does not run evenly; no figures from "
             "here");
-    if (choose_cpus(&rig->cpus, &p->cpus) || open_model(p))
-        return 1;
     if (port_init(error))
         return cmd_error("bench pipeline: %s", error);
+    if (choose_cpus(&rig->cpus, &p->cpus) || open_model(p))
+        return 1;
     uint64_t n_message = 0;
     for (uint32_t i = 0; i < p->opt.n_rate; i++) {
         const uint64_t n = BENCH_PIPELINE_PRELOAD + frames_of(&p->opt, p->opt.rates[i]);
@@ -340,8 +340,7 @@ static int measure(struct pipeline *p)
     }
     if (!failed && p->config->accel == CONFIG_ACCEL_XRT) {
         move_to(&p->rig.cpus, &p->cpus, 1);
-        failed = bench_pipeline_measure_overhead(p->accel.accel, p->accel.build, &p->model, &p->rig.clock,
-                                                 &report->overhead);
+        failed = bench_pipeline_measure_overhead(&p->accel, &p->model, &p->rig.clock, &report->overhead);
         move_to(&p->rig.cpus, &p->cpus, 0);
     }
     cmd_progress_done();

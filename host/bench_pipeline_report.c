@@ -68,11 +68,12 @@ static json_t *load_json(const struct bench_pipeline_report *report, const struc
                  json_boolean(load->row[BENCH_PIPELINE_OTHER].count &&
                               figure_of(report, load, BENCH_PIPELINE_OTHER).p50 <= BENCH_PIPELINE_TARGET_NS));
     json_t *json =
-        json_pack("{s:f, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "rate",
+        json_pack("{s:f, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "rate",
                   load->rate, "paced", load->rate > 0, "reached", load->reached, "seconds", load->seconds,
                   "frames", (json_int_t)load->frames, "ticks", (json_int_t)load->ticks, "preload_ticks",
                   (json_int_t)load->preload_ticks, "ring_full", (json_int_t)load->ring_full, "audit_records",
-                  (json_int_t)load->audit_records, "audit_lost", (json_int_t)load->audit_lost, "verdicts",
+                  (json_int_t)load->audit_records, "audit_lost", (json_int_t)load->audit_lost, "failovers",
+                  (json_int_t)load->failovers, "mirror_answers", (json_int_t)load->mirror_answers, "verdicts",
                   verdicts, "stages", stages, "total", figure_json(report, load, BENCH_PIPELINE_TOTAL),
                   "other_than_inference", other);
     if (failed) {
@@ -85,6 +86,16 @@ static json_t *load_json(const struct bench_pipeline_report *report, const struc
 static double overhead_ns(const struct bench_pipeline_report *report, const struct histogram *h, double q)
 {
     return (double)histogram_quantile(h, q) * 1e9 / report->clock.hz;
+}
+
+static json_t *overhead_json(const struct bench_pipeline_report *r)
+{
+    const struct bench_pipeline_overhead *o = &r->overhead;
+    const double backend = overhead_ns(r, &o->backend, 0.5), csim = overhead_ns(r, &o->csim, 0.5);
+    return json_pack("{s:I, s:I, s:{s:f, s:f}, s:{s:f, s:f}, s:f}", "steps", (json_int_t)o->steps, "mirrored",
+                     (json_int_t)o->mirrored, "backend_ns", "p50", backend, "p99",
+                     overhead_ns(r, &o->backend, 0.99), "csim_ns", "p50", csim, "p99",
+                     overhead_ns(r, &o->csim, 0.99), "p50_ns", backend - csim);
 }
 
 static int print_json(const struct bench_pipeline_report *r)
@@ -100,16 +111,8 @@ static int print_json(const struct bench_pipeline_report *r)
                   r->threshold_us, "symbols", (json_int_t)r->n_symbol, "cpus", "poll", r->cpus.poll, "feeder",
                   r->cpus.feeder, "audit", r->cpus.audit, "rates", loads);
     failed |= !root;
-    if (!failed && r->overhead.steps) {
-        const double backend = overhead_ns(r, &r->overhead.backend, 0.5),
-                     csim = overhead_ns(r, &r->overhead.csim, 0.5);
-        failed = json_object_set_new(root, "overhead",
-                                     json_pack("{s:I, s:{s:f, s:f}, s:{s:f, s:f}, s:f}", "steps",
-                                               (json_int_t)r->overhead.steps, "backend_ns", "p50", backend,
-                                               "p99", overhead_ns(r, &r->overhead.backend, 0.99), "csim_ns",
-                                               "p50", csim, "p99", overhead_ns(r, &r->overhead.csim, 0.99),
-                                               "p50_ns", backend - csim));
-    }
+    if (!failed && r->overhead.is_measured)
+        failed = json_object_set_new(root, "overhead", overhead_json(r));
     failed |= json_dumpf(root, stdout, JSON_REAL_PRECISION(9)) != 0;
     json_decref(root);
     putchar('\n');
@@ -159,11 +162,27 @@ static void print_load(const struct bench_pipeline_report *report, const struct 
         print_row(report, load, rows[i], what[rows[i]]);
     print_row(report, load, BENCH_PIPELINE_TOTAL, "due -> record in the ring; every tick");
     print_row(report, load, BENCH_PIPELINE_OTHER, "receive to audit but inference; published ticks");
+    if (load->failovers || load->mirror_answers)
+        printf("  ITS CARD FAILED %llu times: %llu answers are its mirror's, the cpu backend\n",
+               (unsigned long long)load->failovers, (unsigned long long)load->mirror_answers);
     if (load->row[BENCH_PIPELINE_OTHER].count) {
         const double p50 = figure_of(report, load, BENCH_PIPELINE_OTHER).p50;
         printf("  other than inference: p50 %.0f ns, target %d ns: %s\n", p50, BENCH_PIPELINE_TARGET_NS,
                p50 <= BENCH_PIPELINE_TARGET_NS ? "met" : "MISSED");
     }
+}
+
+static void print_overhead(const struct bench_pipeline_report *r)
+{
+    const struct bench_pipeline_overhead *o = &r->overhead;
+    const double backend = overhead_ns(r, &o->backend, 0.5), csim = overhead_ns(r, &o->csim, 0.5);
+    if (o->steps)
+        printf("\n%s against the C simulation called directly, %llu steps in turn, same answers: p50 %.0f - "
+               "%.0f = "
+               "%.0f ns\n",
+               r->backend, (unsigned long long)o->steps, backend, csim, backend - csim);
+    else
+        printf("\n%s against the C simulation: no figure, its card does not serve\n", r->backend);
 }
 
 int bench_pipeline_print(const struct bench_pipeline_report *r, int as_json)
@@ -185,13 +204,7 @@ int bench_pipeline_print(const struct bench_pipeline_report *r, int as_json)
         r->n_symbol, r->threshold_us, r->time_stamp_ns);
     for (uint32_t i = 0; i < r->n_load; i++)
         print_load(r, &r->load[i]);
-    if (r->overhead.steps) {
-        const double backend = overhead_ns(r, &r->overhead.backend, 0.5),
-                     csim = overhead_ns(r, &r->overhead.csim, 0.5);
-        printf("\n%s against the C simulation called directly, %llu steps in turn, same answers: p50 %.0f - "
-               "%.0f "
-               "= %.0f ns\n",
-               r->backend, (unsigned long long)r->overhead.steps, backend, csim, backend - csim);
-    }
+    if (r->overhead.is_measured)
+        print_overhead(r);
     return fflush(stdout) != 0 ? cmd_error("bench pipeline: cannot write the result: %m") : 0;
 }

@@ -307,6 +307,18 @@ static int play(struct bench *b)
     return failed ? cmd_error("bench pipeline: cannot start the feeder's thread") : 0;
 }
 
+/* Since the guard was opened. */
+static void count_failures(const struct accel *guard, uint64_t *failovers, uint64_t *mirror_answers)
+{
+    *failovers = *mirror_answers = 0;
+    for (uint32_t card = 0; guard && card < accel_guard_n_card(guard); card++) {
+        struct accel_guard_stats stats;
+        accel_guard_stats(guard, card, &stats);
+        *failovers += stats.failovers + stats.quarantines;
+        *mirror_answers += stats.mirror_answers;
+    }
+}
+
 static void record(struct bench_pipeline_result *result, int row, uint64_t cycles, uint64_t floor_cycles)
 {
     histogram_record(&result->row[row], cycles);
@@ -381,7 +393,13 @@ int bench_pipeline_run(const struct bench_pipeline_rig *rig, const struct bench_
         return cmd_error("bench pipeline: out of memory");
     b->rig = rig;
     b->load = load;
+    const struct accel *guard = rig->accel->guard;
+    uint64_t failovers, mirror_answers;
+    count_failures(guard, &failovers, &mirror_answers);
     const int failed = open_bench(b) || play(b) || summarise(b, result);
+    count_failures(guard, &result->failovers, &result->mirror_answers);
+    result->failovers -= failovers;
+    result->mirror_answers -= mirror_answers;
     close_bench(b);
     free(b);
     return failed;

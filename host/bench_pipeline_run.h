@@ -59,6 +59,7 @@ struct bench_pipeline_result {
     uint64_t verdicts[VERDICT_COUNT];             /* sum: ticks */
     uint64_t preload_ticks;                       /* verdicts that the preload's had, which are not told */
     uint64_t ring_full;                           /* frames that found the port's ring full and came later */
+    uint64_t failovers, mirror_answers;           /* preload included: of a guard's cards (xrt) */
     uint64_t audit_records, audit_lost;           /* preload included: written, and lost for want of room */
     struct histogram row[BENCH_PIPELINE_N_ROW];   /* TSC cycles; ticks behind the warm-up that came so far */
     struct histogram floor[BENCH_PIPELINE_N_ROW]; /* the same, of the empty stages; wait: nothing */

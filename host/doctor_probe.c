@@ -51,7 +51,7 @@ static int wait_for(pid_t pid, unsigned limit_s)
  * is one of the first kind. */
 static int find_reason(int output, char why[DOCTOR_PROBE_CHARS])
 {
-    static const char *const mark[] = {"what():", "ERROR:", "rror: ", "error while"};
+    static const char *const mark[] = {"what():", "killline-sim: ", "ERROR:", "rror: ", "error while"};
     char text[OUTPUT_KEPT + 1], *rest;
     const ssize_t n = pread(output, text, OUTPUT_KEPT, 0);
     int found = 0;

@@ -204,8 +204,8 @@ static int look_xclbin(struct doctor *d, char path[PATH_CHARS], struct xclbin *x
         n_host += x->banks[i].is_used && x->banks[i].is_host;
     }
     doctor_say(d, "xclbin", DOCTOR_OK, xclbin_json(path, x),
-               "%.600s: uuid %s, platform %s, %u unit%s of kl_kernel, %u banks in use, %s%s%s", path, x->uuid,
-               x->platform, x->n_unit, x->n_unit == 1 ? "" : "s", n_used,
+               "%.600s: uuid %s, platform %s, %u unit%s of kl_kernel, %u bank%s in use, %s%s%s", path,
+               x->uuid, x->platform, x->n_unit, x->n_unit == 1 ? "" : "s", n_used, n_used == 1 ? "" : "s",
                n_host ? "host memory" : "no host memory", x->build[0] ? ", build " : ", a card's", x->build);
     if (x->build[0] && build && strcmp(x->build, build->name) != 0)
         doctor_remedy(doctor_say(d, "build", DOCTOR_NOTE, NULL,

@@ -292,10 +292,10 @@ static int read_connections(struct reader *r)
         struct connection row;
         uint32_t unit = 0;
         memcpy(&row, r->connections.rows + i * sizeof row, sizeof row);
-        if (row.m_ip_layout_index < 0 || (uint32_t)row.m_ip_layout_index >= r->units.count)
+        if ((uint32_t)row.m_ip_layout_index >= r->units.count)
             return refuse(r, "section %s: entry %u names unit %d of %u", section, i, row.m_ip_layout_index,
                           r->units.count);
-        if (row.mem_data_index < 0 || (uint32_t)row.mem_data_index >= out->n_bank)
+        if ((uint32_t)row.mem_data_index >= out->n_bank)
             return refuse(r, "section %s: entry %u names bank %d of %u", section, i, row.mem_data_index,
                           out->n_bank);
         while (unit < out->n_unit && r->layout_index[unit] != (uint32_t)row.m_ip_layout_index)
@@ -347,7 +347,7 @@ static int read_library(struct reader *r)
         return refuse(r, "section BITSTREAM: the build's name is empty or not terminated");
     const int used = snprintf(symbol, sizeof symbol, "kl_build_%s", library.build);
     assert(used < (int)sizeof symbol);
-    if (!memchr(library.symbol, 0, sizeof library.symbol) || strcmp(library.symbol, symbol) != 0)
+    if (strncmp(library.symbol, symbol, sizeof symbol) != 0)
         return refuse(r, "section BITSTREAM: the symbol is not that of build %s", library.build);
     if (library.size_bytes != section->size_bytes - sizeof library)
         return refuse(r, "section BITSTREAM: a library of %llu bytes in %llu",

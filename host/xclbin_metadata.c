@@ -145,10 +145,8 @@ static void XMLCALL end_element(void *data, const XML_Char *name)
     struct reader *r = data;
     (void)name;
     r->depth--;
-    if (r->on_path > r->depth) {
+    if (r->on_path > r->depth)
         r->on_path = r->depth;
-        r->in_kernel = 0;
-    }
 }
 
 /* v++ writes none, and entities are the way to make XML explode. */

@@ -13,14 +13,13 @@
 #define XCLBIN_MAKE_BANK     "DDR[0]"
 #define XCLBIN_MAKE_HOST     "HOST[0]"
 
-/* Units lie 64 KiB apart, the range that XRT assumes of a unit (xclbin_parser.cpp, get_cus_pair), from where
- * the U250's shells put the first. */
+/* Units lie 64 KiB apart, the range that XRT assumes of a unit (xclbin_parser.cpp, get_cus_pair). */
 #define XCLBIN_MAKE_UNIT_BASE  0x1800000u
 #define XCLBIN_MAKE_UNIT_BYTES 0x10000u
 static_assert(XCLBIN_MAKE_UNIT_BYTES % KL_MAP_BYTES == 0, "a unit's range holds its registers");
 
-/* Bank 0 is the card's memory, bank 1 the host's as the kernel reaches it, where the platform has one.
- * Addresses and the host's window of 16 GiB are those of a U250 (xilinx_u250_gen3x16_xdma). */
+/* Bank 0 is the card's memory, bank 1 the host's as the kernel reaches it, where the platform has one. Their
+ * addresses and the window's 16 GiB are like those of a U250's platform; nothing depends on them. */
 #define XCLBIN_MAKE_BANK_BASE  0x4000000000u
 #define XCLBIN_MAKE_HOST_BASE  0x2000000000u
 #define XCLBIN_MAKE_HOST_BYTES 0x400000000u

@@ -9,10 +9,10 @@
 
 static uint64_t room_bytes(const struct card *card, uint64_t address)
 {
-    const uint32_t n = atomic_load_explicit(&card->n_buffer, memory_order_relaxed);
+    const uint32_t n = atomic_load_explicit(&card->n_buffer, memory_order_acquire);
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t size = atomic_load_explicit(&card->buffers[i].size_bytes, memory_order_relaxed);
-        const uint64_t at = address - atomic_load_explicit(&card->buffers[i].address, memory_order_relaxed);
+        const uint64_t size = atomic_load_explicit(&card->buffers[i].size_bytes, memory_order_acquire);
+        const uint64_t at = address - atomic_load_explicit(&card->buffers[i].address, memory_order_acquire);
         if (at < size)
             return size - at;
     }
@@ -26,11 +26,11 @@ uint64_t card_room_bytes(const struct card *card, uint32_t bank, uint64_t addres
         *generation = atomic_load_explicit(&card->memory_generation, memory_order_acquire);
         return 0;
     }
-    /* A sequence lock: the host changes buffers rarely and for some nanoseconds. */
+    /* A sequence lock, its loads acquires and its stores releases in the place of fences: the host changes
+     * buffers rarely and for some nanoseconds. */
     for (;;) {
         const uint32_t before = atomic_load_explicit(&card->memory_generation, memory_order_acquire);
         const uint64_t room = room_bytes(card, address);
-        atomic_thread_fence(memory_order_acquire);
         const uint32_t after = atomic_load_explicit(&card->memory_generation, memory_order_relaxed);
         if (before == after && !(before & 1)) {
             *generation = before;

@@ -93,8 +93,8 @@ struct card {
  * that it was true for. Any side. */
 uint64_t card_room_bytes(const struct card *card, uint32_t bank, uint64_t address, uint32_t *generation);
 
-/* Wakes and waits on a shared word. seen: value that is waited on to change; timeout_ns 0: without end. Spurious
- * returns are the caller's to see. */
+/* Wakes and waits on a shared word. seen: value that is waited on to change; timeout_ns 0: without end.
+ * Spurious returns are the caller's to see. */
 void card_futex_wake(_Atomic uint32_t *word);
 void card_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 

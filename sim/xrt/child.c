@@ -1,5 +1,6 @@
 /* A card in a child process, as the library sees it. The keeper, a thread of ours, is the child's parent: a
- * child is killed when the thread that made it ends (PR_SET_PDEATHSIG), and the host's threads come and go. */
+ * child is killed when the thread that made it ends (PR_SET_PDEATHSIG), and the host's threads come and go.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +64,8 @@ static int spawn(const int fds[CHILD_FD_END], const char *program, pid_t *pid)
         return -ENOMEM;
     }
     /* A group of its own: the terminal's Ctrl-C is the host's to act on. */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
@@ -104,7 +106,8 @@ static int make_child(struct device *device)
         }
     }
     if (rc < 0)
-        fprintf(stderr, "killline-sim: device %u: %s does not start: %s\n", device->index, program, strerror(-rc));
+        fprintf(stderr, "killline-sim: device %u: %s does not start: %s\n", device->index, program,
+                strerror(-rc));
     return rc;
 }
 
@@ -119,7 +122,7 @@ static void bury(struct device *device, int pidfd)
     atomic_store_explicit(&device->card->lost, 1, memory_order_release);
     queue_fail_all(device);
     fprintf(stderr, "killline-sim: device %u: its process ended (%s %d)\n", device->index,
-            !is_ours                       ? "reaped by someone else,"
+            !is_ours                    ? "reaped by someone else,"
             : how.si_code == CLD_EXITED ? "exit status"
                                         : "signal",
             is_ours ? how.si_status : 0);

@@ -48,7 +48,8 @@ static int make(int fd)
         return -1;
     if (st.st_size != 0)
         return 0;
-    return ftruncate(fd, sizeof(struct control)) == 0 && pwrite(fd, &head, sizeof head, 0) == (ssize_t)sizeof head
+    return ftruncate(fd, sizeof(struct control)) == 0 &&
+                   pwrite(fd, &head, sizeof head, 0) == (ssize_t)sizeof head
                ? 0
                : -1;
 }
@@ -56,7 +57,8 @@ static int make(int fd)
 struct control *control_open(const char *path, int *fd, char error[FAULT_ERROR_CHARS])
 {
     const char *name = path ? path : "in memory";
-    *fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : memfd_create("killline-sim-control", MFD_CLOEXEC);
+    *fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+               : memfd_create("killline-sim-control", MFD_CLOEXEC);
     if (*fd < 0) {
         fail(name, strerror(errno), error);
         return NULL;
@@ -85,13 +87,14 @@ void control_read(struct control *control, struct control_reader *reader,
     const uint32_t generation = atomic_load_explicit(&control->generation, memory_order_acquire);
     if (generation & 1)
         return;
-    const uint32_t clears = atomic_load_explicit(&control->clears, memory_order_relaxed);
-    uint32_t n = atomic_load_explicit(&control->text_bytes, memory_order_relaxed);
+    /* A sequence lock without fences: every load of what it guards is an acquire, so the second look at the
+     * generation comes behind them; every store in append is a release, so it comes behind the first mark. */
+    const uint32_t clears = atomic_load_explicit(&control->clears, memory_order_acquire);
+    uint32_t n = atomic_load_explicit(&control->text_bytes, memory_order_acquire);
     if (n > CONTROL_TEXT_BYTES - 1)
         n = CONTROL_TEXT_BYTES - 1;
     for (uint32_t i = 0; i < n; i++)
-        text[i] = atomic_load_explicit(&control->text[i], memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
+        text[i] = atomic_load_explicit(&control->text[i], memory_order_acquire);
     if (atomic_load_explicit(&control->generation, memory_order_relaxed) != generation)
         return;
     text[n] = 0;
@@ -120,14 +123,13 @@ static int append(struct control *control, const char *spec, int is_clear, char 
     /* Odd while it is being written; it is odd already if a writer died in here. */
     const uint32_t writing = atomic_load_explicit(&control->generation, memory_order_relaxed) | 1;
     atomic_store_explicit(&control->generation, writing, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
     if (is_clear)
-        atomic_fetch_add_explicit(&control->clears, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&control->clears, 1, memory_order_release);
     for (size_t i = 0; i < length; i++)
-        atomic_store_explicit(&control->text[at++], spec[i], memory_order_relaxed);
+        atomic_store_explicit(&control->text[at++], spec[i], memory_order_release);
     if (length)
-        atomic_store_explicit(&control->text[at++], '\n', memory_order_relaxed);
-    atomic_store_explicit(&control->text_bytes, at, memory_order_relaxed);
+        atomic_store_explicit(&control->text[at++], '\n', memory_order_release);
+    atomic_store_explicit(&control->text_bytes, at, memory_order_release);
     atomic_store_explicit(&control->generation, writing + 1, memory_order_release);
     return 0;
 }

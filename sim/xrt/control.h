@@ -15,11 +15,11 @@ enum { CONTROL_VERSION = 1, CONTROL_DEVICES_MAX = 16, CONTROL_TEXT_BYTES = 16384
 /* Counted since the file was made. */
 struct control_device {
     _Atomic uint64_t injected[FAULT_N_KIND];
-    _Atomic uint64_t requests;    /* of doorbell mode, executed */
-    _Atomic uint64_t runs;        /* ended, whatever their state */
-    _Atomic uint64_t bad_access;  /* by a unit, of memory: outside of its bank or of a live buffer */
-    _Atomic uint64_t resets;      /* of the whole device: its units are new */
-    _Atomic uint64_t lost;        /* times that the device was gone: child died, vanish */
+    _Atomic uint64_t requests;   /* of doorbell mode, executed */
+    _Atomic uint64_t runs;       /* ended, whatever their state */
+    _Atomic uint64_t bad_access; /* by a unit, of memory: outside of its bank or of a live buffer */
+    _Atomic uint64_t resets;     /* of the whole device: its units are new */
+    _Atomic uint64_t lost;       /* times that the device was gone: child died, vanish */
 };
 
 struct control {

@@ -126,7 +126,8 @@ static void apply(void *context, int is_clear, const char *spec)
     if (*spec && fault_parse(spec, &list, error) != 0)
         fprintf(stderr, "killline-sim: control file: %s\n", error);
     else if (fault_table_add(&news->device->card->faults, &list, news->device->index) != 0)
-        fprintf(stderr, "killline-sim: device %u: no room for more faults: reset the device\n", news->device->index);
+        fprintf(stderr, "killline-sim: device %u: no room for more faults: reset the device\n",
+                news->device->index);
     news->is_at_once |= is_at_once(&list);
 }
 
@@ -344,7 +345,8 @@ int device_open_unit(struct session *session, const xuid_t uuid, uint32_t unit, 
     struct device *device = session->device;
     int rc = -EINVAL;
     pthread_mutex_lock(&device->lock);
-    if (!device->is_loaded || unit >= device->card->n_unit || memcmp(uuid, device->uuid, sizeof device->uuid) != 0)
+    if (!device->is_loaded || unit >= device->card->n_unit ||
+        memcmp(uuid, device->uuid, sizeof device->uuid) != 0)
         goto end;
     rc = -EBUSY;
     if (device->n_exclusive[unit] || (!is_shared && device->n_shared[unit]))
@@ -387,7 +389,8 @@ int device_close_unit(struct session *session, uint32_t unit)
 
 /* ---- the xclbin ---- */
 
-/* The kernel's library out of the BITSTREAM section, into a file descriptor. xclbin_parse has checked both. */
+/* The kernel's library out of the BITSTREAM section, into a file descriptor. xclbin_parse has checked both.
+ */
 static int copy_kernel(struct device *device, const struct axlf *axlf)
 {
     const struct axlf_section_header *section = NULL;
@@ -400,7 +403,8 @@ static int copy_kernel(struct device *device, const struct axlf *axlf)
     if (!at || section->m_sectionSize < sizeof library)
         return -EINVAL;
     memcpy(&library, at, sizeof library);
-    if (library.size_bytes > section->m_sectionSize - sizeof library || library.symbol[sizeof library.symbol - 1])
+    if (library.size_bytes > section->m_sectionSize - sizeof library ||
+        library.symbol[sizeof library.symbol - 1])
         return -EINVAL;
     memcpy(device->card->build, device->xclbin.build, sizeof device->card->build);
     memcpy(device->card->symbol, library.symbol, sizeof library.symbol);
@@ -467,19 +471,21 @@ static int load(struct device *device, const struct axlf *axlf)
     int rc = -ENOMEM;
     if (!xclbin)
         return rc;
-    const int is_same = device->is_loaded && memcmp(device->uuid, axlf->m_header.uuid, sizeof device->uuid) == 0;
+    const int is_same =
+        device->is_loaded && memcmp(device->uuid, axlf->m_header.uuid, sizeof device->uuid) == 0;
     const int is_lost = device->is_loaded && atomic_load_explicit(&device->card->lost, memory_order_acquire);
     rc = -EINVAL;
     if (xclbin_parse(axlf, axlf->m_header.m_length, "xclbin", xclbin, error) != 0) {
         fprintf(stderr, "killline-sim: %s\n", error);
     } else if (!xclbin->build[0] || xclbin->abi_version != KL_ABI_VERSION) {
-        fprintf(stderr,
-                "killline-sim: the xclbin %s: make one with `killline sim-device xclbin`\n",
-                xclbin->build[0] ? "is of another version of Killline" : "is for a card, not for the software device");
+        fprintf(stderr, "killline-sim: the xclbin %s: make one with `killline sim-device xclbin`\n",
+                xclbin->build[0] ? "is of another version of Killline"
+                                 : "is for a card, not for the software device");
     } else if (is_same) {
         rc = is_idle(device) || is_lost ? restart(device) : 0;
     } else if (!is_idle(device) || has_buffers(device)) {
-        fprintf(stderr, "killline-sim: device %u: another xclbin is loaded, and its units or buffers are in use\n",
+        fprintf(stderr,
+                "killline-sim: device %u: another xclbin is loaded, and its units or buffers are in use\n",
                 device->index);
         rc = -EBUSY;
     } else {

@@ -85,7 +85,7 @@ struct device {
     struct device_queue queues[XCLBIN_UNITS_MAX];
     struct device_buffer buffers[CARD_BUFFERS_MAX];
     _Atomic uint32_t done_seen[XCLBIN_UNITS_MAX]; /* ap_done is cleared by reading: the end that was read */
-    _Atomic uint32_t loss_seen;           /* the host has had its all ones */
+    _Atomic uint32_t loss_seen;                   /* the host has had its all ones */
     struct control_reader reader;
     _Atomic uint32_t reader_generation; /* the reader's, for a look without the lock */
 };
@@ -93,7 +93,7 @@ struct device {
 struct session {
     _Atomic uint32_t is_open;
     struct device *device;
-    void *core; /* XRT's device object: glue.cpp */
+    void *core;                               /* XRT's device object: glue.cpp */
     _Atomic uint8_t shared[XCLBIN_UNITS_MAX]; /* how often it has it open */
     _Atomic uint8_t exclusive[XCLBIN_UNITS_MAX];
     _Atomic uint32_t pending; /* futex: runs have ended since the last xclExecWait */
@@ -102,8 +102,8 @@ struct session {
 /* How many devices there are: KL_SIM_DEVICES. 0 with a message if the environment makes no sense. */
 uint32_t device_count(void);
 
-/* The index behind a PCIe address, "0000:00:03.0" for device 3 (what XRT shows of it), or behind "3". -1: there is no
- * such device. */
+/* The index behind a PCIe address, "0000:00:03.0" for device 3 (what XRT shows of it), or behind "3". -1:
+ * there is no such device. */
 int device_named(const char *name);
 
 /* Opens; XRT's handle is the session. NULL with a message and errno. */
@@ -119,8 +119,8 @@ int device_load(struct session *session, const struct axlf *axlf);
 /* A reset as said at the top, the xclbin kept. -EBUSY: a unit is open. */
 int device_reset(struct session *session);
 
-/* A unit (XRT's number) for this session's use. -EBUSY: another has it exclusively, or this wants to and others
- * have it at all. */
+/* A unit (XRT's number) for this session's use. -EBUSY: another has it exclusively, or this wants to and
+ * others have it at all. */
 int device_open_unit(struct session *session, const xuid_t uuid, uint32_t unit, int is_shared);
 int device_close_unit(struct session *session, uint32_t unit);
 
@@ -155,12 +155,14 @@ int memory_make(struct device *device);
 void memory_free(struct device *device);
 
 /* user: the host's copy, or NULL: ours. *handle is XRT's. */
-int memory_allocate(struct session *session, void *user, uint64_t size_bytes, uint32_t flags, uint32_t *handle);
+int memory_allocate(struct session *session, void *user, uint64_t size_bytes, uint32_t flags,
+                    uint32_t *handle);
 int memory_release(struct session *session, uint32_t handle);
 void memory_release_all(struct session *session);
 /* Copied out under the lock; 0, or -ENOENT: no such buffer of this session's. */
 int memory_get(struct session *session, uint32_t handle, struct device_buffer *out);
-int memory_sync(struct session *session, uint32_t handle, int to_device, uint64_t size_bytes, uint64_t offset);
+int memory_sync(struct session *session, uint32_t handle, int to_device, uint64_t size_bytes,
+                uint64_t offset);
 int memory_copy(struct session *session, uint32_t to, uint32_t from, uint64_t size_bytes, uint64_t to_offset,
                 uint64_t from_offset);
 
@@ -170,8 +172,8 @@ int queue_submit(struct session *session, uint32_t handle);
 /* 1: a run of this session's ended since the last call; 0: timeout_ms are over. -1: without end. */
 int queue_wait(struct session *session, int timeout_ms);
 
-/* The engine's: a run of the unit's has ended; all that are with the card end as errors; what is queued begins
- * anew on new units. */
+/* The engine's: a run of the unit's has ended; all that are with the card end as errors; what is queued
+ * begins anew on new units. */
 void queue_run_ended(void *device, uint32_t unit);
 void queue_fail_all(struct device *device);
 /* Under the lock: a session or packet goes. */

@@ -95,15 +95,19 @@ static int parse_keys(const char *at, size_t length, struct fault *out, char err
         const char *comma = (const char *)memchr(at, ',', (size_t)(end - at));
         const size_t n = comma ? (size_t)(comma - at) : (size_t)(end - at);
         const char *equals = (const char *)memchr(at, '=', n);
-        if (!equals || parse_key(at, (size_t)(equals - at), equals + 1, n - (size_t)(equals - at) - 1, out) != 0) {
+        if (!equals ||
+            parse_key(at, (size_t)(equals - at), equals + 1, n - (size_t)(equals - at) - 1, out) != 0) {
             char what[160];
             snprintf(what, sizeof what,
-                     "%s takes device=N, unit=N, after=N (from 1%s), count=N (0: for ever)%s%s%s", kinds[out->kind].name,
-                     kinds[out->kind].may_be_now ? "; 0: at once" : "", kinds[out->kind].value_key ? ", " : "",
-                     kinds[out->kind].value_key                ? kinds[out->kind].value_key
+                     "%s takes device=N, unit=N, after=N (from 1%s), count=N (0: for ever)%s%s%s",
+                     kinds[out->kind].name, kinds[out->kind].may_be_now ? "; 0: at once" : "",
+                     kinds[out->kind].value_key ? ", " : "",
+                     kinds[out->kind].value_key       ? kinds[out->kind].value_key
                      : out->kind == FAULT_REFUSE_LOAD ? ", what=xclbin|model"
                                                       : "",
-                     out->kind == FAULT_FLIP_ANSWER ? "=N, sealed=0|1" : kinds[out->kind].value_key ? "=N" : "");
+                     out->kind == FAULT_FLIP_ANSWER ? "=N, sealed=0|1"
+                     : kinds[out->kind].value_key   ? "=N"
+                                                    : "");
             return refuse(what, at, n, error);
         }
         if (comma && comma + 1 == end)
@@ -186,7 +190,8 @@ int fault_table_add(struct fault_table *table, const struct fault_list *list, ui
 
 static int is_over(const struct fault_entry *entry)
 {
-    return entry->fault.count && atomic_load_explicit(&entry->fired, memory_order_relaxed) >= entry->fault.count;
+    return entry->fault.count &&
+           atomic_load_explicit(&entry->fired, memory_order_relaxed) >= entry->fault.count;
 }
 
 void fault_table_reset(struct fault_table *table)

@@ -1,5 +1,5 @@
-// The services of libxrt_coreutil that a driver needs and that exist in C++ only. XRT's private headers are not
-// in libxrt-dev; these two declarations have no layout to get wrong.
+// The services of libxrt_coreutil that a driver needs and that exist in C++ only. XRT's private headers are
+// not in libxrt-dev; these two declarations have no layout to get wrong.
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -7,12 +7,15 @@
 
 struct axlf;
 
-namespace xrt_core {
-class device {
+namespace xrt_core
+{
+class device
+{
   public:
     void register_axlf(const axlf *);
 };
-class system {
+class system
+{
   public:
     unsigned int get_device_id(const std::string &name) const;
 };
@@ -21,8 +24,8 @@ std::shared_ptr<device> get_userpf_device(void *handle, unsigned int id);
 
 extern "C" int device_named(const char *name);
 
-// XRT's own knows no PCIe address. Defined in this library, it is what the prebuilt glue's table of virtual functions
-// finds, so that xrtDeviceOpenByBDF works.
+// XRT's own knows no PCIe address. Defined in this library, it is what the prebuilt glue's table of virtual
+// functions finds, so that xrtDeviceOpenByBDF works.
 unsigned int xrt_core::system::get_device_id(const std::string &name) const
 {
     const int index = device_named(name.c_str());
@@ -33,8 +36,8 @@ unsigned int xrt_core::system::get_device_id(const std::string &name) const
 
 using core_ptr = std::shared_ptr<xrt_core::device>;
 
-// Makes XRT's device object of a handle. XRT itself keeps a weak pointer only: to be released at close. NULL: it
-// threw.
+// Makes XRT's device object of a handle. XRT itself keeps a weak pointer only: to be released at close. NULL:
+// it threw.
 extern "C" void *glue_register(void *handle, unsigned int id)
 {
     try {

@@ -1,4 +1,5 @@
-/* The driver's entry points: what XRT's prebuilt glue objects call. Signatures: xrt.h, experimental/xrt-next.h. */
+/* The driver's entry points: what XRT's prebuilt glue objects call. Signatures: xrt.h,
+ * experimental/xrt-next.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +77,8 @@ int xclOpenContext(xclDeviceHandle handle, const xuid_t uuid, unsigned int unit,
     struct session *session = device_session(handle);
     if (!session)
         return -EINVAL;
-    return unit == UINT32_MAX ? 0 : device_open_unit(session, uuid, unit, shared); /* the virtual unit: no more */
+    return unit == UINT32_MAX ? 0
+                              : device_open_unit(session, uuid, unit, shared); /* the virtual unit: no more */
 }
 
 int xclCloseContext(xclDeviceHandle handle, const xuid_t uuid, unsigned int unit)
@@ -185,7 +187,8 @@ xclBufferHandle xclImportBO(xclDeviceHandle handle, xclBufferExportHandle fd, un
     return XRT_NULL_BO;
 }
 
-ssize_t xclUnmgdPwrite(xclDeviceHandle handle, unsigned int flags, const void *at, size_t size, uint64_t offset)
+ssize_t xclUnmgdPwrite(xclDeviceHandle handle, unsigned int flags, const void *at, size_t size,
+                       uint64_t offset)
 {
     (void)handle;
     (void)flags;
@@ -248,7 +251,8 @@ size_t xclRead(xclDeviceHandle handle, enum xclAddressSpace space, uint64_t addr
     return size;
 }
 
-size_t xclWrite(xclDeviceHandle handle, enum xclAddressSpace space, uint64_t address, const void *at, size_t size)
+size_t xclWrite(xclDeviceHandle handle, enum xclAddressSpace space, uint64_t address, const void *at,
+                size_t size)
 {
     struct session *session = device_session(handle);
     uint32_t unit, offset;
@@ -285,12 +289,13 @@ int xclP2pEnable(xclDeviceHandle handle, bool enable, bool force)
 
 /* Functions of XRT's own driver that its glue calls under their C++ names. */
 int hal_update_scheduler(xclDeviceHandle handle) __asm__("_Z22xclUpdateSchedulerStatPv");
-int hal_reset(xclDeviceHandle handle, enum xclResetKind kind) __asm__("_Z22xclInternalResetDevicePv12xclResetKind");
+int hal_reset(xclDeviceHandle handle,
+              enum xclResetKind kind) __asm__("_Z22xclInternalResetDevicePv12xclResetKind");
 int hal_host_memory(xclDeviceHandle handle, bool enable, uint64_t size) __asm__("_Z12xclCmaEnablePvbm");
 int hal_close_export(int fd) __asm__("_Z20xclCloseExportHandlei");
 void *hal_check(xclDeviceHandle handle) __asm__("_ZN12xclcpuemhal29CpuemShim11handleCheckEPv");
-int hal_query(void *device, int key)
-    __asm__("_ZN12xclcpuemhal29CpuemShim11deviceQueryEN8xrt_core5query8key_typeE");
+int hal_query(void *device,
+              int key) __asm__("_ZN12xclcpuemhal29CpuemShim11deviceQueryEN8xrt_core5query8key_typeE");
 
 int hal_update_scheduler(xclDeviceHandle handle)
 {

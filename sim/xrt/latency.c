@@ -26,7 +26,8 @@ static int parse_key(const char *at, size_t length, struct latency *out)
     if (!equals)
         return -1;
     for (int i = 0; i < N_KEY; i++) {
-        if (strlen(keys[i].name) != (size_t)(equals - at) || memcmp(keys[i].name, at, (size_t)(equals - at)) != 0)
+        if (strlen(keys[i].name) != (size_t)(equals - at) ||
+            memcmp(keys[i].name, at, (size_t)(equals - at)) != 0)
             continue;
         char *end;
         if (equals[1] < '0' || equals[1] > '9')
@@ -43,7 +44,7 @@ static int parse_key(const char *at, size_t length, struct latency *out)
 
 int latency_parse(const char *spec, struct latency *out, char error[LATENCY_ERROR_CHARS])
 {
-    *out = (struct latency){0, 450, 900, 900, 20000, 10000, 300, 0};
+    *out = (struct latency){0, 450, 900, 900, 19000, 10000, 300, 0};
     if (!spec || !*spec || strcmp(spec, "off") == 0)
         return 0;
     out->is_on = 1;
@@ -52,10 +53,11 @@ int latency_parse(const char *spec, struct latency *out, char error[LATENCY_ERRO
     for (const char *at = spec;;) {
         const size_t length = strcspn(at, ",");
         if (parse_key(at, length, out) != 0) {
-            snprintf(error, LATENCY_ERROR_CHARS,
-                     "KL_SIM_LATENCY: '%.*s' is not off, on, or KEY=N of write_ns, read_ns, fetch_ns, sync_ns, "
-                     "sync_mbps (from 1), kernel_mhz (1 to 10000), run_us",
-                     (int)(length < 64 ? length : 64), at);
+            snprintf(
+                error, LATENCY_ERROR_CHARS,
+                "KL_SIM_LATENCY: '%.*s' is not off, on, or KEY=N of write_ns, read_ns, fetch_ns, sync_ns, "
+                "sync_mbps (from 1), kernel_mhz (1 to 10000), run_us",
+                (int)(length < 64 ? length : 64), at);
             return -1;
         }
         if (!at[length])

@@ -1,6 +1,7 @@
 /* The card's memory: banks, their allocator, and XRT's buffer objects.
  *
- * All banks lie one behind the other in one memfd, which the execution side maps as well. A bank's host window
+ * All banks lie one behind the other in one memfd, which the execution side maps as well. A bank's host
+ * window
  * ("HOST[0]") is a bank whose buffers the host maps in place: one copy, no transfers. */
 #include <errno.h>
 #include <stdio.h>
@@ -38,8 +39,9 @@ int memory_make(struct device *device)
     device->memory_fd = memfd_create("killline-sim-memory", MFD_CLOEXEC);
     if (device->memory_fd < 0 || ftruncate(device->memory_fd, (off_t)bytes) != 0)
         goto fail;
-    void *at = bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, device->memory_fd, 0)
-                     : NULL;
+    void *at =
+        bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, device->memory_fd, 0)
+              : NULL;
     if (at == MAP_FAILED)
         goto fail;
     device->memory = (uint8_t *)at;
@@ -56,8 +58,8 @@ int memory_make(struct device *device)
     }
     return 0;
 fail:
-    fprintf(stderr, "killline-sim: no memory for the card's banks of %llu bytes: %s\n", (unsigned long long)bytes,
-            strerror(errno));
+    fprintf(stderr, "killline-sim: no memory for the card's banks of %llu bytes: %s\n",
+            (unsigned long long)bytes, strerror(errno));
     memory_free(device);
     return -ENOMEM;
 }
@@ -139,11 +141,10 @@ static void publish(struct device *device, uint32_t slot, uint64_t address, uint
     struct card *card = device->card;
     const uint32_t generation = atomic_load_explicit(&card->memory_generation, memory_order_relaxed);
     atomic_store_explicit(&card->memory_generation, generation + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&card->buffers[slot].address, address, memory_order_relaxed);
-    atomic_store_explicit(&card->buffers[slot].size_bytes, size_bytes, memory_order_relaxed);
+    atomic_store_explicit(&card->buffers[slot].address, address, memory_order_release);
+    atomic_store_explicit(&card->buffers[slot].size_bytes, size_bytes, memory_order_release);
     if (slot >= atomic_load_explicit(&card->n_buffer, memory_order_relaxed))
-        atomic_store_explicit(&card->n_buffer, slot + 1, memory_order_relaxed);
+        atomic_store_explicit(&card->n_buffer, slot + 1, memory_order_release);
     atomic_store_explicit(&card->memory_generation, generation + 2, memory_order_release);
 }
 
@@ -183,7 +184,8 @@ static int place(struct device *device, struct device_buffer *buffer, uint64_t s
     return 0;
 }
 
-static int allocate(struct session *session, uint32_t slot, uint8_t *user, uint64_t size_bytes, uint32_t flags)
+static int allocate(struct session *session, uint32_t slot, uint8_t *user, uint64_t size_bytes,
+                    uint32_t flags)
 {
     struct device *device = session->device;
     const uint64_t pages = (size_bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
@@ -192,7 +194,8 @@ static int allocate(struct session *session, uint32_t slot, uint8_t *user, uint6
                                    .flags = flags,
                                    .bank = flags & (uint32_t)XRT_BO_FLAGS_MEMIDX_MASK,
                                    .host = user,
-                                   .tenant = (device->buffers[slot].tenant + 1) & (UINT32_MAX >> SLOT_BITS >> 1)};
+                                   .tenant =
+                                       (device->buffers[slot].tenant + 1) & (UINT32_MAX >> SLOT_BITS >> 1)};
     if (!(flags & XCL_BO_FLAGS_EXECBUF)) {
         const int rc = place(device, &buffer, pages);
         if (rc != 0)
@@ -214,7 +217,8 @@ static int allocate(struct session *session, uint32_t slot, uint8_t *user, uint6
     return 0;
 }
 
-int memory_allocate(struct session *session, void *user, uint64_t size_bytes, uint32_t flags, uint32_t *handle)
+int memory_allocate(struct session *session, void *user, uint64_t size_bytes, uint32_t flags,
+                    uint32_t *handle)
 {
     struct device *device = session->device;
     if (size_bytes == 0 || size_bytes > UINT64_C(1) << 46)
@@ -303,9 +307,8 @@ int memory_sync(struct session *session, uint32_t handle, int to_device, uint64_
     if (buffer.is_in_place)
         return 0;
     const struct latency *latency = &device->card->latency;
-    const uint64_t until = latency->is_on ? latency_now_ns() + latency->sync_ns +
-                                                size_bytes * 1000 / latency->sync_mbps
-                                          : 0;
+    const uint64_t until =
+        latency->is_on ? latency_now_ns() + latency->sync_ns + size_bytes * 1000 / latency->sync_mbps : 0;
     uint8_t *card = at_address(device, buffer.bank, buffer.address) + offset;
     if (to_device)
         memcpy(card, buffer.host + offset, size_bytes);

@@ -54,8 +54,9 @@ void queue_run_ended(void *context, uint32_t unit)
     int ring = 0;
     if (queue->is_running && ended == atomic_load_explicit(&shared->run_posted, memory_order_relaxed)) {
         end(&queue->runs[queue->head],
-            atomic_load_explicit(&shared->run_state, memory_order_relaxed) == CARD_RUN_DONE ? ERT_CMD_STATE_COMPLETED
-                                                                                            : ERT_CMD_STATE_ERROR);
+            atomic_load_explicit(&shared->run_state, memory_order_relaxed) == CARD_RUN_DONE
+                ? ERT_CMD_STATE_COMPLETED
+                : ERT_CMD_STATE_ERROR);
         queue->head = (queue->head + 1) % DEVICE_QUEUE_MAX;
         queue->n--;
         queue->is_running = 0;

@@ -1,5 +1,5 @@
-/* The AXI-Lite side as the host reaches it: ap_ctrl_hs, arguments, register block. No lock and no wait: the words
- * are shared with whoever executes the unit. */
+/* The AXI-Lite side as the host reaches it: ap_ctrl_hs, arguments, register block. No lock and no wait: the
+ * words are shared with whoever executes the unit. */
 #include <errno.h>
 
 #include "device.h"

@@ -21,7 +21,8 @@ int unit_kernel_open(int fd, const char *build, const char *symbol, struct unit_
     if (!out->build)
         snprintf(error, FAULT_ERROR_CHARS, "the kernel in the xclbin has no symbol %s", symbol);
     else if (strcmp(out->build->name, build) != 0)
-        snprintf(error, FAULT_ERROR_CHARS, "the kernel in the xclbin is build %s, not %s", out->build->name, build);
+        snprintf(error, FAULT_ERROR_CHARS, "the kernel in the xclbin is build %s, not %s", out->build->name,
+                 build);
     else
         return 0;
     unit_kernel_close(out);
@@ -96,7 +97,8 @@ void unit_bad_access(struct unit *unit, enum kl_argument argument, uint64_t addr
     static const char *const names[UNIT_N_POINTER] = {"image", "request", "result", "state"};
     if (atomic_fetch_add_explicit(&unit->counters->bad_access, 1, memory_order_relaxed) == 0)
         fprintf(stderr,
-                "killline-sim: device %u unit %u: argument %s leads to 0x%llx, and %llu bytes from there do not lie "
+                "killline-sim: device %u unit %u: argument %s leads to 0x%llx, and %llu bytes from there do "
+                "not lie "
                 "8-byte aligned in one live buffer of the bank that it is connected to\n",
                 unit->card->device, unit->index, names[argument - KL_ARG_IMAGE], (unsigned long long)address,
                 (unsigned long long)size_bytes);
@@ -110,8 +112,8 @@ static const uint8_t host_words[] = {KL_REG_REQUEST_TAIL, KL_REG_RESULT_HEAD,   
 void unit_words_in(struct unit *unit)
 {
     for (uint32_t i = 0; i < sizeof host_words; i++)
-        unit->reg[host_words[i]] = atomic_load_explicit(&unit->shared->map[KL_MAP_REG / 4 + host_words[i]],
-                                                        memory_order_acquire);
+        unit->reg[host_words[i]] =
+            atomic_load_explicit(&unit->shared->map[KL_MAP_REG / 4 + host_words[i]], memory_order_acquire);
 }
 
 static void word_out(struct unit *unit, uint32_t word, memory_order order)
@@ -119,7 +121,10 @@ static void word_out(struct unit *unit, uint32_t word, memory_order order)
     atomic_store_explicit(&unit->shared->map[KL_MAP_REG / 4 + word], unit->reg[word], order);
 }
 
-enum { INFO_CHANGES = offsetof(struct kl_info, image_hash) / 4, INFO_CYCLES = offsetof(struct kl_info, cycles) / 4 };
+enum {
+    INFO_CHANGES = offsetof(struct kl_info, image_hash) / 4,
+    INFO_CYCLES = offsetof(struct kl_info, cycles) / 4
+};
 static_assert(INFO_CHANGES < INFO_CYCLES, "the words between change, and the two of cycles");
 
 void unit_words_out(struct unit *unit)
@@ -207,33 +212,36 @@ uint32_t unit_access(struct unit *unit)
     return did & UNIT_RUN_ENDED;
 }
 
-/* Looks at the doorbell this often before it sleeps: some tens of microseconds. */
-enum { SPINS = 500 };
+/* Spins on the doorbell for a while before it sleeps: waking a thread takes longer than a step. */
+enum { SPIN_NS = 50000, SPINS_PER_LOOK = 64 };
+
+static int spin(struct card_unit *shared, uint32_t seen)
+{
+    const uint64_t until = latency_now_ns() + SPIN_NS;
+    do {
+        for (uint32_t i = 0; i < SPINS_PER_LOOK; i++) {
+            if (atomic_load_explicit(&shared->doorbell, memory_order_relaxed) != seen)
+                return 1;
+            __builtin_ia32_pause();
+        }
+    } while (latency_now_ns() < until);
+    return 0;
+}
 
 void unit_loop(struct unit *unit, void (*run_ended)(void *context, uint32_t index), void *context)
 {
     struct card_unit *shared = unit->shared;
-    uint32_t spins = 0;
     while (!atomic_load_explicit(&unit->card->stop, memory_order_acquire)) {
         const uint32_t seen = atomic_load_explicit(&shared->doorbell, memory_order_acquire);
         const uint32_t pass = unit_pass(unit);
         if (pass & UNIT_RUN_ENDED)
             run_ended(context, unit->index);
-        if (pass & UNIT_WORKED) {
-            spins = 0;
-            continue;
-        }
-        while (spins < SPINS && atomic_load_explicit(&shared->doorbell, memory_order_relaxed) == seen) {
-            spins++;
-            __builtin_ia32_pause();
-        }
-        if (spins < SPINS)
+        if (pass & UNIT_WORKED || spin(shared, seen))
             continue;
         atomic_store_explicit(&shared->sleeping, 1, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->doorbell, memory_order_seq_cst) == seen &&
             !atomic_load_explicit(&unit->card->stop, memory_order_seq_cst))
             card_futex_wait(&shared->doorbell, seen, 0);
         atomic_store_explicit(&shared->sleeping, 0, memory_order_seq_cst);
-        spins = 0;
     }
 }

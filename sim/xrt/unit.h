@@ -1,5 +1,5 @@
-/* The execution side of a compute unit: runs the kernel on what the card's shared words ask for. In the host's
- * process (inline, or a thread per unit) or in the child. One caller at a time per unit. */
+/* The execution side of a compute unit: runs the kernel on what the card's shared words ask for. In the
+ * host's process (inline, or a thread per unit) or in the child. One caller at a time per unit. */
 #ifndef UNIT_H
 #define UNIT_H
 
@@ -34,13 +34,13 @@ enum {
     UNIT_RUN_ENDED = 16 /* a queued run: run_ended has moved */
 };
 
-/* One pass: the queued run, a start, or a round of doorbell mode. Bounded by the kernel's own work; nothing if
- * the unit hangs or the card is lost. */
+/* One pass: the queued run, a start, or a round of doorbell mode. Bounded by the kernel's own work; nothing
+ * if the unit hangs or the card is lost. */
 uint32_t unit_pass(struct unit *unit);
 
-/* Inline: passes until every request that can be answered has been, or nothing is left to do. A prepare is not
- * done in front of an answer that the host waits for, so never behind an answer in the same call, and a load
- * goes on by 64 beats at most. Returns UNIT_RUN_ENDED if a run ended. */
+/* Inline: passes until every request that can be answered has been, or nothing is left to do. A prepare is
+ * not done in front of an answer that the host waits for, so never behind an answer in the same call, and a
+ * load goes on by 64 beats at most. Returns UNIT_RUN_ENDED if a run ended. */
 uint32_t unit_access(struct unit *unit);
 
 /* Thread and child: passes until card->stop, waiting for the doorbell between them. run_ended is called after

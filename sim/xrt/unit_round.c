@@ -25,7 +25,8 @@ static void crash(struct unit *unit, int by_signal)
         raise(by_signal);
         abort(); /* a signal that does not kill */
     }
-    fprintf(stderr, "killline-sim: device %u: crash without a child process (KL_SIM_EXEC): the device vanishes\n",
+    fprintf(stderr,
+            "killline-sim: device %u: crash without a child process (KL_SIM_EXEC): the device vanishes\n",
             unit->card->device);
     atomic_store_explicit(&unit->card->lost, 1, memory_order_release);
 }
@@ -65,11 +66,12 @@ static void delay(struct unit *unit, const struct fault_fired *fired)
     }
 }
 
-/* Faults of an answer on its way. */
-static void tamper(struct unit *unit, const struct fault_fired *fired, struct kl_result *result)
+/* Faults of an answer on its way. before: the answer given before it; NULL: none. */
+static void tamper(struct unit *unit, const struct fault_fired *fired, const struct kl_result *before,
+                   struct kl_result *result)
 {
-    if (is_fired(fired, FAULT_DUPLICATE) && unit->has_last) {
-        *result = unit->last;
+    if (is_fired(fired, FAULT_DUPLICATE) && before) {
+        *result = *before;
         injected(unit, FAULT_DUPLICATE);
     }
     if (is_fired(fired, FAULT_ERROR)) {
@@ -90,8 +92,6 @@ static void tamper(struct unit *unit, const struct fault_fired *fired, struct kl
             result->check = kl_result_check(result);
         injected(unit, FAULT_FLIP_ANSWER);
     }
-    unit->last = *result;
-    unit->has_last = 1;
 }
 
 /* ---- a round ---- */
@@ -101,7 +101,8 @@ static void copy_request(struct unit *unit, uint32_t number, const uint8_t *from
 {
     const uint32_t entry = number % KL_QUEUE_DEPTH;
     if (from_host) {
-        const uint64_t *from = (const uint64_t *)(const void *)(from_host + entry * sizeof(struct kl_request));
+        const uint64_t *from =
+            (const uint64_t *)(const void *)(from_host + entry * sizeof(struct kl_request));
         uint64_t *to = (uint64_t *)(void *)&unit->requests[entry];
         for (uint32_t i = 0; i < sizeof(struct kl_request) / 8; i++)
             to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -112,22 +113,42 @@ static void copy_request(struct unit *unit, uint32_t number, const uint8_t *from
         unit->reg[first + i] = unit_shared_reg(unit, first + i);
 }
 
-/* An answer to where the host looks for it. Its check says when it is whole, in whatever order words come. */
-static void give(struct unit *unit, uint32_t number, const struct kl_result *result, uint8_t *to_host)
+static const uint32_t *answer_words(const struct unit *unit, uint32_t number)
 {
-    const uint32_t entry = number % KL_QUEUE_DEPTH;
-    uint32_t words[sizeof *result / 4];
-    memcpy(words, result, sizeof words);
-    const uint32_t first = KL_MAP_REG / 4 + KL_REG_RESULTS + entry * (uint32_t)(sizeof *result / 4);
-    for (uint32_t i = 0; i < sizeof words / 4; i++)
+    return &unit->reg[KL_REG_RESULTS + number % KL_QUEUE_DEPTH * (uint32_t)(sizeof(struct kl_result) / 4)];
+}
+
+/* An answer's words to where the host looks for them. Its check says when it is whole, in whatever order
+ * words come. */
+static void give(struct unit *unit, uint32_t number, const uint32_t *words, uint8_t *to_host)
+{
+    enum { N = sizeof(struct kl_result) / 4 };
+    const uint32_t entry = number % KL_QUEUE_DEPTH, first = KL_MAP_REG / 4 + KL_REG_RESULTS + entry * N;
+    for (uint32_t i = 0; i < N; i++)
         atomic_store_explicit(&unit->shared->map[first + i], words[i], memory_order_relaxed);
     if (!to_host)
         return;
-    uint64_t wide[sizeof *result / 8];
-    memcpy(wide, result, sizeof wide);
-    uint64_t *to = (uint64_t *)(void *)(to_host + entry * sizeof *result);
-    for (uint32_t i = sizeof wide / 8; i-- > 0;)
-        __atomic_store_n(&to[i], wide[i], __ATOMIC_RELEASE);
+    uint64_t *to = (uint64_t *)(void *)(to_host + entry * sizeof(struct kl_result));
+    for (uint32_t i = N / 2; i-- > 0;)
+        __atomic_store_n(&to[i], words[2 * i] | (uint64_t)words[2 * i + 1] << 32, __ATOMIC_RELEASE);
+}
+
+/* The answer that a round has brought, on its way. */
+static void pass_on(struct unit *unit, uint32_t number, const struct fault_fired *fired, uint8_t *to_host)
+{
+    atomic_fetch_add_explicit(&unit->counters->requests, 1, memory_order_relaxed);
+    if (!fired->kinds) {
+        give(unit, number, answer_words(unit, number), to_host);
+        return;
+    }
+    struct kl_result result, before;
+    uint32_t words[sizeof result / 4];
+    memcpy(&result, answer_words(unit, number), sizeof result);
+    memcpy(&before, answer_words(unit, number - 1), sizeof before);
+    delay(unit, fired);
+    tamper(unit, fired, number ? &before : NULL, &result);
+    memcpy(words, &result, sizeof words);
+    give(unit, number, words, to_host);
 }
 
 static uint64_t pointer(const struct unit *unit, uint32_t offset)
@@ -250,15 +271,8 @@ uint32_t unit_round(struct unit *unit)
         if (answered || was_loading)
             latency_until(unit->busy_until_ns + (to_host && answered ? unit->card->latency.write_ns : 0));
     }
-    if (answered) {
-        struct kl_result result;
-        memcpy(&result,
-               &reg[KL_REG_RESULTS + answers % KL_QUEUE_DEPTH * (uint32_t)(sizeof result / 4)], sizeof result);
-        delay(unit, &fired);
-        tamper(unit, &fired, &result);
-        give(unit, answers, &result, to_host);
-        atomic_fetch_add_explicit(&unit->counters->requests, 1, memory_order_relaxed);
-    }
+    if (answered)
+        pass_on(unit, answers, &fired, to_host);
     unit_words_out(unit);
     if (!took && !answered && !rang)
         return 0;
@@ -292,8 +306,8 @@ static int find_all(struct unit *unit, const uint32_t *words, struct kl_argument
     if (command == KL_COMMAND_LOAD && out->image_size_bytes &&
         find(unit, words, KL_ARG_IMAGE, KL_MAP_IMAGE, out->image_size_bytes, &image) != 0)
         return -1;
-    if (n_request &&
-        find(unit, words, KL_ARG_REQUEST, KL_MAP_REQUEST, n_request * sizeof(struct kl_request), &request) != 0)
+    if (n_request && find(unit, words, KL_ARG_REQUEST, KL_MAP_REQUEST, n_request * sizeof(struct kl_request),
+                          &request) != 0)
         return -1;
     if (n_result &&
         find(unit, words, KL_ARG_RESULT, KL_MAP_RESULT, n_result * sizeof(struct kl_result), &result) != 0)
@@ -329,8 +343,11 @@ static uint32_t execute(struct unit *unit, struct kl_arguments *arguments, const
         injected(unit, FAULT_ERROR);
         return CARD_RUN_ERROR;
     }
-    if (arguments->command == KL_COMMAND_EXEC && arguments->n_request)
-        tamper(unit, fired, &arguments->result[0]);
+    if (arguments->command == KL_COMMAND_EXEC && arguments->n_request) {
+        tamper(unit, fired, unit->has_last ? &unit->last : NULL, &arguments->result[0]);
+        unit->last = arguments->result[0];
+        unit->has_last = 1;
+    }
     return CARD_RUN_DONE;
 }
 
@@ -342,8 +359,9 @@ uint32_t unit_command(struct unit *unit, const uint32_t words[CARD_N_ARGUMENT_WO
                                      .n_request = words[KL_MAP_N_REQUEST / 4]};
     if (arguments.command == KL_COMMAND_SERVICE) {
         unit_round(unit);
-        return atomic_load_explicit(&unit->shared->state, memory_order_relaxed) == CARD_UNIT_ERROR ? CARD_RUN_ERROR
-                                                                                                   : CARD_RUN_DONE;
+        return atomic_load_explicit(&unit->shared->state, memory_order_relaxed) == CARD_UNIT_ERROR
+                   ? CARD_RUN_ERROR
+                   : CARD_RUN_DONE;
     }
     if (find_all(unit, words, &arguments) != 0)
         return CARD_RUN_ERROR;

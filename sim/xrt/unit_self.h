@@ -28,7 +28,7 @@ struct unit {
     int is_loading, is_load_refused;
     int has_last;
     uint64_t busy_until_ns;
-    struct kl_result last; /* answer given */
+    struct kl_result last; /* first answer of the last batch in run mode */
     struct unit_place places[UNIT_N_POINTER];
 
     /* The rings in host memory as the kernel sees them: copied word by word (the host may be another thread),

@@ -240,6 +240,18 @@ static void broken_devices(void **state)
         }
 }
 
+/* The driver refuses what it was told to be. */
+static void does_not_open(void **state)
+{
+    (void)state;
+    json_t *root = doctor_json(SIM " KL_SIM_EXEC=elsewhere", "", 1);
+    const json_t *device = expect_line(root, "device", "problem", "device 0 does not open: ");
+    assert_true(json_is_false(json_object_get(device, "opens")));
+    assert_null(line_of(root, "device", 1));
+    assert_null(line_of(root, "kernel", 0));
+    json_decref(root);
+}
+
 /* Through the control file, and its counters afterwards. */
 static void fault_by_command(void **state)
 {
@@ -337,6 +349,7 @@ int main(void)
         cmocka_unit_test(bad_drivers),
         cmocka_unit_test(noop_driver),
         cmocka_unit_test(broken_devices),
+        cmocka_unit_test(does_not_open),
         cmocka_unit_test(fault_by_command),
         cmocka_unit_test(bad_xclbins),
         cmocka_unit_test(another_xrt_needs_its_xclbin),

@@ -161,11 +161,11 @@ static void one_fault_each(void **state)
 {
     (void)state;
     static const struct fault faults[] = {
-        {"hang", "KL_SIM_FAULT=hang:after=1000", "", AUDIT_CARD_SILENT, 1, 1},
-        {"hang, run mode", "KL_SIM_EXEC=thread KL_SIM_FAULT=hang:after=1000", "--xrt-mode run",
+        {"hang at a step", "KL_SIM_FAULT=hang:after=1001", "", AUDIT_CARD_SILENT, 1, 1},
+        {"hang, run mode", "KL_SIM_EXEC=thread KL_SIM_FAULT=hang:after=1002", "--xrt-mode run",
          AUDIT_CARD_SILENT, 1, 1},
         {"late, within the replay's patience", "KL_SIM_FAULT=late:us=3000,after=1000", "", 0, 0, 0},
-        {"late, beyond it", "KL_SIM_EXEC=thread KL_SIM_FAULT=late:us=2500000,after=1000,count=1", "",
+        {"late, beyond it", "KL_SIM_EXEC=thread KL_SIM_FAULT=late:us=2500000,after=1001,count=1", "",
          AUDIT_CARD_SILENT, 1, 1},
         {"error, run mode", "KL_SIM_FAULT=error:after=1000", "--xrt-mode run", AUDIT_CARD_REFUSED, 0, 1},
         {"error", "KL_SIM_FAULT=error:after=1000", "", AUDIT_CARD_STATUS, 0, 1},
@@ -176,51 +176,56 @@ static void one_fault_each(void **state)
          0, 1},
         {"bit flipped in the answer, run mode", "KL_SIM_FAULT=flip-answer:after=1000,bit=70",
          "--xrt-mode run", AUDIT_CARD_DAMAGED, 0, 1},
-        {"bit flipped in a weight, proving", "KL_SIM_FAULT=flip-weight:after=1000", "--set guard.prove=true",
-         AUDIT_CARD_DIFFERS, 0, 1},
-        {"lost doorbell", "KL_SIM_FAULT=lose-doorbell:after=1000", "", AUDIT_CARD_SILENT, 1, 1},
+        {"bit flipped in a weight, proving", "KL_SIM_FAULT=flip-weight:after=1001,bit=1063948",
+         "--set guard.prove=true", AUDIT_CARD_DIFFERS, 0, 1},
+        {"lost doorbell", "KL_SIM_FAULT=lose-doorbell:after=1001", "", AUDIT_CARD_SILENT, 1, 1},
         {"duplicate answer", "KL_SIM_FAULT=duplicate:after=1000", "", AUDIT_CARD_SEQUENCE, 0, 1},
         {"vanishes for ever", "KL_SIM_FAULT=vanish:after=1000,count=0", "", AUDIT_CARD_REFUSED, 0, 0},
         {"vanishes, run mode", "KL_SIM_FAULT=vanish:after=1000", "--xrt-mode run", AUDIT_CARD_REFUSED, 0, 1},
-        {"hangs, reload refused", "'KL_SIM_FAULT=hang:after=1000;refuse-load:after=2,count=0'", "",
+        {"hangs, reload refused", "'KL_SIM_FAULT=hang:after=1001;refuse-load:after=2,count=0'", "",
          AUDIT_CARD_SILENT, 1, 0},
-        {"hangs, memory full at the reset", "'KL_SIM_FAULT=hang:after=1000;memory-full:after=5,count=0'", "",
+        {"hangs, memory full at the reset", "'KL_SIM_FAULT=hang:after=1001;memory-full:after=5,count=0'", "",
          AUDIT_CARD_SILENT, 1, 0},
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         run_fault(&faults[i]);
 }
 
-/* With a weight turned over and answers compared only afterwards, wrong ones can leave: not more than were
- * given between the last one that was proved and the quarantine, and the log names both. */
-static void unproved_answers_are_bounded_in_the_log(void **state)
+/* With a weight turned over and answers compared only afterwards wrong ones can leave, until one of them is
+ * compared: before the next tick if every one is. */
+static void unproved_answers_end_with_the_comparison(void **state)
 {
     (void)state;
-    char out[64];
-    strcpy(out, fresh());
-    json_t *json = run_json_with("KL_SIM_LATENCY=off KL_SIM_FAULT=flip-weight:after=1000", model, out,
-                                 "--accel xrt --set guard.check_every=8 --set guard.probes=20");
-    assert_int_equal(number_at(json, "device", "quarantines"), 1);
-    assert_int_equal(number_at(json, "device", "recoveries"), 1);
-    struct log log = read_log(out);
-    const struct audit_event *e = NULL;
-    for (size_t i = 0; i < log.n && !e; i++)
-        if (log.record[i].event.kind == AUDIT_EVENT &&
-            log.record[i].event.code == AUDIT_EVENT_CARD_QUARANTINE)
-            e = &log.record[i].event;
-    assert_non_null(e);
-    assert_int_equal(e->value[1], AUDIT_CARD_DIFFERS);
-    size_t at = 0, clean_at = 0, n_wrong = 0;
-    const struct audit_prediction *p, *q;
-    while ((p = next_prediction(&log, &at)) && (q = next_prediction(&clean, &clean_at)))
-        if (p->flags & AUDIT_FLAG_INFERRED && memcmp(p->logits, q->logits, sizeof(p->logits)) != 0) {
-            n_wrong++;
-            assert_true(p->request_seq > e->value[3]);
-            assert_true(p->record_no < e->record_no);
-        }
-    assert_true(n_wrong <= 8);
-    free(log.record);
-    json_decref(json);
+    static const unsigned check_every[] = {1, 8};
+    for (int c = 0; c < 2; c++) {
+        char out[64], args[96];
+        strcpy(out, fresh());
+        snprintf(args, sizeof(args), "--accel xrt --set guard.check_every=%u --set guard.probes=20",
+                 check_every[c]);
+        json_t *json = run_json_with("KL_SIM_LATENCY=off KL_SIM_FAULT=flip-weight:after=1001,bit=1063948",
+                                     model, out, args);
+        assert_int_equal(number_at(json, "device", "quarantines"), 1);
+        assert_int_equal(number_at(json, "device", "recoveries"), 1);
+        struct log log = read_log(out);
+        const struct audit_event *e = NULL;
+        for (size_t i = 0; i < log.n && !e; i++)
+            if (log.record[i].event.kind == AUDIT_EVENT &&
+                log.record[i].event.code == AUDIT_EVENT_CARD_QUARANTINE)
+                e = &log.record[i].event;
+        assert_non_null(e);
+        assert_int_equal(e->value[1], AUDIT_CARD_DIFFERS);
+        size_t at = 0, clean_at = 0, n_wrong = 0;
+        const struct audit_prediction *p, *q;
+        while ((p = next_prediction(&log, &at)) && (q = next_prediction(&clean, &clean_at)))
+            if (p->flags & AUDIT_FLAG_INFERRED && memcmp(p->logits, q->logits, sizeof(p->logits)) != 0) {
+                n_wrong++;
+                assert_true(p->record_no < e->record_no);
+            }
+        print_message("every %u compared: %zu wrong\n", check_every[c], n_wrong);
+        assert_true(n_wrong >= 1 && n_wrong <= check_every[c]);
+        free(log.record);
+        json_decref(json);
+    }
 }
 
 /* On the real clock: whatever the card does, nothing older than the line leaves, every tick gets its verdict,
@@ -255,8 +260,18 @@ static void the_real_clock(void **state)
                     assert_true(p->age_cycles <= p->threshold_cycles);
             }
             assert_int_equal(n, number_at(reference_json, "predictions", NULL));
-            assert_true(number_at(json, "device", "failovers") >= 1);
-            assert_true(number_at(json, "device", "mirror_answers") >= 1);
+            print_message("%s, %s mode: %lld failovers, %lld from the mirror, %lld device-error\n", faults[i],
+                          mode ? "run" : "doorbell", (long long)number_at(json, "device", "failovers"),
+                          (long long)number_at(json, "device", "mirror_answers"),
+                          (long long)number_at(json, "verdicts", "device-error"));
+            /* Executed inline a late answer keeps the caller in the register access: it is there when he
+             * looks, and stale. */
+            if (!strncmp(faults[i], "late", 4)) {
+                assert_true(number_at(json, "verdicts", "stale") >= 1);
+            } else {
+                assert_true(number_at(json, "device", "failovers") >= 1);
+                assert_true(number_at(json, "device", "mirror_answers") >= 1);
+            }
             assert_true(number_at(json, "verdicts", "published") > 0);
             assert_true(number_at(json, "verdicts", "device-error") <=
                         2 * number_at(json, "device", "failovers"));
@@ -288,7 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_fault_each),
-        cmocka_unit_test(unproved_answers_are_bounded_in_the_log),
+        cmocka_unit_test(unproved_answers_end_with_the_comparison),
         cmocka_unit_test(the_real_clock),
     };
     return cmocka_run_group_tests(tests, make_day, remove_day);

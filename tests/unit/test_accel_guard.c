@@ -435,6 +435,32 @@ static void models_load_in_every_phase(void **state)
         }
 }
 
+/* A model that is large enough for a load to meet every moment of another. */
+static void a_load_interrupts_the_way_back(void **state)
+{
+    (void)state;
+    const struct model_image_shape shape = {.n_in = 30, .n_layer = 1, .n_class = 3, .n_hidden = {64}};
+    for (uint32_t n_idle = 0; n_idle < 60; n_idle++) {
+        const struct accel_guard_options options = rig_options(1);
+        struct rig *rig = rig_open(&options, 32);
+        free(rig->images[0]);
+        rig->images[0] = model_image_new(&shape, 9);
+        assert_non_null(rig->images[0]);
+        rig_load(rig, 0, 0);
+        rig_run(rig, 10, 0);
+        rig->card[0].fault = RIG_REFUSE;
+        rig_call(rig, KL_OP_STEP, 0, 0);
+        for (uint32_t i = 0; i < n_idle; i++)
+            rig_idle(rig);
+        rig_load(rig, 1, 0);
+        assert_true(rig_reaches(rig, 0, ACCEL_GUARD_SERVING));
+        assert_int_equal(rig_count(rig, ACCEL_GUARD_PROBE_FAILED), 0);
+        rig_run(rig, 10, 0);
+        rig_compare_states(rig);
+        rig_end(rig);
+    }
+}
+
 static void loads_that_fail(void **state)
 {
     (void)state;
@@ -539,7 +565,7 @@ static struct rig *random_run(uint64_t seed, int prove, int flags)
             card->fault = RIG_NONE;
         card->sticky = 0;
         if (rig_below(rig, 2))
-            rig_reaches(rig, rig_below(rig, options.n_card), ACCEL_GUARD_SERVING);
+            assert_true(rig_reaches(rig, rig_below(rig, options.n_card), ACCEL_GUARD_SERVING));
     }
     assert_true(n_fault > 10);
     for (uint32_t c = 0; c < options.n_card; c++) {
@@ -566,7 +592,7 @@ static struct rig *random_run(uint64_t seed, int prove, int flags)
 static void nothing_shows_in_long_runs(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 6; seed++)
+    for (uint64_t seed = 0; seed < 10; seed++)
         rig_end(random_run(seed, 0, seed % 2));
 }
 
@@ -685,6 +711,7 @@ int main(void)
         cmocka_unit_test(shadowing_fails),
         cmocka_unit_test(live_requests_are_shadowed),
         cmocka_unit_test(models_load_in_every_phase),
+        cmocka_unit_test(a_load_interrupts_the_way_back),
         cmocka_unit_test(loads_that_fail),
         cmocka_unit_test(a_card_is_lost_while_it_loads),
         cmocka_unit_test(nothing_shows_in_long_runs),

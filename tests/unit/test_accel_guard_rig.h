@@ -59,6 +59,15 @@ static inline struct rig_card *rig_of(struct accel *accel)
     return (struct rig_card *)(void *)accel;
 }
 
+/* Takes one of *n_more failures; below 0 they do not end. The test may set it at the same time. */
+static inline int rig_fails(_Atomic int *n_more)
+{
+    int n = *n_more;
+    while (n > 0 && !atomic_compare_exchange_weak(n_more, &n, n - 1))
+        ;
+    return n != 0;
+}
+
 static inline int rig_submit(struct accel *accel, const struct kl_request *request)
 {
     struct rig_card *card = rig_of(accel);
@@ -175,8 +184,7 @@ static inline uint32_t rig_load_begin(struct accel *accel, uint32_t slot, const 
                                       size_t size_bytes)
 {
     struct rig_card *card = rig_of(accel);
-    card->load_is_bad = card->load_fails > 0;
-    card->load_fails -= card->load_is_bad;
+    card->load_is_bad = rig_fails(&card->load_fails);
     return card->inner->ops->load_begin(card->inner, slot, image, size_bytes);
 }
 
@@ -196,10 +204,8 @@ static inline uint32_t rig_restore(struct accel *accel, uint32_t slot, uint32_t 
                                    const struct kl_state *state)
 {
     struct rig_card *card = rig_of(accel);
-    if (card->restore_fails > 0) {
-        card->restore_fails--;
+    if (rig_fails(&card->restore_fails))
         return KL_E_STATE;
-    }
     return card->inner->ops->restore(card->inner, slot, stream, state);
 }
 
@@ -219,8 +225,7 @@ static inline int rig_reset(struct accel *accel, char error[ACCEL_ERROR_CHARS])
     while (card->reset_hangs)
         nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
     card->n_reset++;
-    if (card->reset_fails) {
-        card->reset_fails -= card->reset_fails > 0;
+    if (rig_fails(&card->reset_fails)) {
         snprintf(error, ACCEL_ERROR_CHARS, "it is broken");
         return -1;
     }

@@ -1,4 +1,5 @@
-/* The grammar of faults, the table that both sides of a card ask, the control file, and the latency model's figures. */
+/* The grammar of faults, the table that both sides of a card ask, the control file, and the latency model's
+ * figures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,8 +25,8 @@ static struct fault_list parsed(const char *spec)
 static void a_spec_is_taken_in_whole(void **state)
 {
     (void)state;
-    const struct fault_list list =
-        parsed("hang;late:us=20,after=3,count=0,device=1,unit=2;flip-answer:bit=1023,sealed=1;refuse-load:what=model");
+    const struct fault_list list = parsed("hang;late:us=20,after=3,count=0,device=1,unit=2;flip-answer:bit="
+                                          "1023,sealed=1;refuse-load:what=model");
     assert_int_equal(list.n, 4);
     assert_false(list.is_clear);
     const struct fault *f = list.list;
@@ -295,9 +296,10 @@ static void latencies(void **state)
     assert_int_equal(latency.kernel_mhz, 250);
     assert_int_equal(latency.run_us, 50);
     assert_int_equal(latency.write_ns, 450);
-    static const char *const wrong[] = {"ON", "on,read_ns=1", "read_ns", "read_ns=", "read_ns=1,", "read_ns=1x",
-                                        "read_ns=-1", "kernel_mhz=0", "sync_mbps=0", "kernel_mhz=10001", "ns=4",
-                                        "read_ns=99999999999999999999"};
+    static const char *const wrong[] = {
+        "ON",          "on,read_ns=1",     "read_ns",    "read_ns=",
+        "read_ns=1,",  "read_ns=1x",       "read_ns=-1", "kernel_mhz=0",
+        "sync_mbps=0", "kernel_mhz=10001", "ns=4",       "read_ns=99999999999999999999"};
     for (uint32_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         if (latency_parse(wrong[i], &latency, error) == 0)
             fail_msg("taken: '%s'", wrong[i]);

@@ -1,6 +1,7 @@
-/* A host of the software device, through XRT's public C API and nothing else: what test_sim_device*.c share. The
- * environment (XCL_EMULATION_MODE, KL_SIM_EXEC) is CTest's or the shell's; XILINX_XRT and what a test file needs of
- * KL_SIM_* are set before XRT's first call. XRT's waits are not used: they may take for ever. */
+/* A host of the software device, through XRT's public C API and nothing else: what test_sim_device*.c share.
+ * The environment (XCL_EMULATION_MODE, KL_SIM_EXEC) is CTest's or the shell's; XILINX_XRT and what a test
+ * file needs of KL_SIM_* are set before XRT's first call. XRT's waits are not used: they may take for ever.
+ */
 #ifndef TEST_SIM_DEVICE_RIG_H
 #define TEST_SIM_DEVICE_RIG_H
 
@@ -105,10 +106,14 @@ static inline void rig_open_device(struct rig *rig, uint32_t index, const char *
     assert_int_equal(xrtDeviceGetXclbinUUID(rig->device, rig->uuid), 0);
 }
 
-static inline xrtBufferHandle rig_buffer(const struct rig *rig, int argument, size_t size, int in_host, uint8_t **at)
+/* XRT asks aligned_alloc for the host's copy of a device buffer: C11 wants whole pages then. */
+static inline xrtBufferHandle rig_buffer(const struct rig *rig, int argument, size_t size, int in_host,
+                                         uint8_t **at)
 {
-    xrtBufferHandle buffer = xrtBOAlloc(rig->device, size, in_host ? XRT_BO_FLAGS_HOST_ONLY : XRT_BO_FLAGS_NONE,
-                                        (xrtMemoryGroup)xrtKernelArgGroupId(rig->kernel, argument));
+    size = in_host ? size : (size + 4095) & ~(size_t)4095;
+    xrtBufferHandle buffer =
+        xrtBOAlloc(rig->device, size, in_host ? XRT_BO_FLAGS_HOST_ONLY : XRT_BO_FLAGS_NONE,
+                   (xrtMemoryGroup)xrtKernelArgGroupId(rig->kernel, argument));
     assert_non_null(buffer);
     *at = (uint8_t *)xrtBOMap(buffer);
     assert_non_null(*at);
@@ -133,12 +138,11 @@ static inline void rig_open_unit(struct rig *rig, uint32_t unit, int is_exclusiv
     assert_non_null(rig->kernel);
     rig->has_host_memory = xrtKernelArgGroupId(rig->kernel, KL_ARG_REQUEST) == 1; /* XCLBIN_MAKE_HOST */
     rig->image = rig_buffer(rig, KL_ARG_IMAGE, RIG_IMAGE_BYTES, 0, &rig->image_at);
-    rig->request = rig_buffer(rig, KL_ARG_REQUEST, RIG_REQUESTS * sizeof(struct kl_request), rig->has_host_memory,
-                              &rig->request_at);
-    rig->result = rig_buffer(rig, KL_ARG_RESULT, RIG_REQUESTS * sizeof(struct kl_result), rig->has_host_memory,
-                             &rig->result_at);
-    rig->state =
-        rig_buffer(rig, KL_ARG_STATE, sizeof(struct kl_state), rig->has_host_memory, &rig->state_at);
+    rig->request = rig_buffer(rig, KL_ARG_REQUEST, RIG_REQUESTS * sizeof(struct kl_request),
+                              rig->has_host_memory, &rig->request_at);
+    rig->result = rig_buffer(rig, KL_ARG_RESULT, RIG_REQUESTS * sizeof(struct kl_result),
+                             rig->has_host_memory, &rig->result_at);
+    rig->state = rig_buffer(rig, KL_ARG_STATE, sizeof(struct kl_state), rig->has_host_memory, &rig->state_at);
     rig->reference = (struct kl_unit *)aligned_alloc(64, kl_build_small.unit_size_bytes());
     assert_non_null(rig->reference);
     kl_build_small.init(rig->reference, 0, 1);
@@ -167,7 +171,8 @@ static inline void rig_close(struct rig *rig)
 
 static inline void rig_request(struct kl_request *request, enum kl_op op, uint32_t stream, uint32_t seq_no)
 {
-    static const uint16_t values[] = {0x0000, 0x3c00, 0xbc00, 0x3800, 0x4000, 0xb800, 0x3400, 0xc200}; /* on 2^-11 */
+    static const uint16_t values[] = {0x0000, 0x3c00, 0xbc00, 0x3800,
+                                      0x4000, 0xb800, 0x3400, 0xc200}; /* on 2^-11 */
     memset(request, 0, sizeof *request);
     request->abi_version = KL_ABI_VERSION;
     request->op = (uint16_t)op;
@@ -224,8 +229,8 @@ static inline void rig_sync_out(const struct rig *rig)
     assert_int_equal(xrtBOSync(rig->state, XCL_BO_SYNC_BO_FROM_DEVICE, sizeof(struct kl_state), 0), 0);
 }
 
-static inline xrtRunHandle rig_run_open(const struct rig *rig, uint32_t command, uint32_t slot, uint32_t image_bytes,
-                                        uint32_t n_request)
+static inline xrtRunHandle rig_run_open(const struct rig *rig, uint32_t command, uint32_t slot,
+                                        uint32_t image_bytes, uint32_t n_request)
 {
     xrtRunHandle run = xrtRunOpen(rig->kernel);
     assert_non_null(run);
@@ -250,8 +255,8 @@ static inline enum ert_cmd_state rig_run_poll(xrtRunHandle run, uint64_t timeout
     return state;
 }
 
-static inline enum ert_cmd_state rig_run(const struct rig *rig, uint32_t command, uint32_t slot, uint32_t image_bytes,
-                                         uint32_t n_request)
+static inline enum ert_cmd_state rig_run(const struct rig *rig, uint32_t command, uint32_t slot,
+                                         uint32_t image_bytes, uint32_t n_request)
 {
     rig_sync_in(rig);
     xrtRunHandle run = rig_run_open(rig, command, slot, image_bytes, n_request);
@@ -337,7 +342,8 @@ static inline uint32_t rig_load_by_bell(struct rig *rig, uint32_t slot, const st
     return rig_read(rig, RIG_REG(KL_REG_LOAD_STATUS));
 }
 
-/* Puts a request into the next entry: host memory, word by word as another thread may be reading, or registers. */
+/* Puts a request into the next entry: host memory, word by word as another thread may be reading, or
+ * registers. */
 static inline void rig_put(struct rig *rig, const struct kl_request *request, int in_host)
 {
     uint32_t words[sizeof *request / 4];
@@ -357,15 +363,16 @@ static inline struct kl_result rig_peek(const struct rig *rig, uint32_t entry)
 {
     uint64_t words[sizeof(struct kl_result) / 8];
     for (uint32_t i = 0; i < sizeof words / 8; i++)
-        words[i] = __atomic_load_n((const uint64_t *)(const void *)rig_result(rig, entry) + i, __ATOMIC_ACQUIRE);
+        words[i] =
+            __atomic_load_n((const uint64_t *)(const void *)rig_result(rig, entry) + i, __ATOMIC_ACQUIRE);
     struct kl_result result;
     memcpy(&result, words, sizeof result);
     return result;
 }
 
 /* Waits for the answer seq_no in host memory. 1, or 0: the deadline came first. */
-static inline int rig_await_answer(const struct rig *rig, uint32_t entry, uint32_t seq_no, uint64_t timeout_ms,
-                                   struct kl_result *out)
+static inline int rig_await_answer(const struct rig *rig, uint32_t entry, uint32_t seq_no,
+                                   uint64_t timeout_ms, struct kl_result *out)
 {
     const uint64_t until = rig_now_ms() + timeout_ms;
     do {
