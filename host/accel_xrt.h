@@ -5,7 +5,12 @@
  * memory or to the register block and KL_REG_REQUEST_TAIL is rung; the answer is polled. Run: every request
  * is one start through XRT's queue (xrtRun), its state polled; for throughput, and for platforms whose
  * kernels may not be opened exclusively. XRT's waits are used in neither: they take milliseconds and may
- * never return. */
+ * never return.
+ *
+ * In run mode a load is a run as well: ticks that are submitted while the unit takes the model in wait behind
+ * it. On a device that failed (ACCEL_FAILED, until reset) a load ends with KL_E_EMPTY, and so do save and
+ * restore. A load that a unit does not end within 2 s is such a failure. An answer whose check stays wrong is
+ * given by poll as it is, after some 1,000 polls that found it so; one that does not come, never. */
 #ifndef ACCEL_XRT_H
 #define ACCEL_XRT_H
 

@@ -259,18 +259,22 @@ static int drain(struct accel_xrt *self, uint32_t *n_done)
     return -1;
 }
 
-/* A load that was left under way takes in what the buffer holds now, and is refused; or its number is a
+/* A load that was left under way takes in what the buffer holds now, and is refused; or the number is a
  * refused doorbell's, and never shows. */
 static int drain_load(struct accel_xrt *self)
 {
-    const uint64_t limit_ns = accel_xrt_now_ns() + XRT_UNIT_LIMIT_MS * (uint64_t)1000000;
+    const uint64_t limit_ns = accel_xrt_now_ns() + XRT_LOAD_LIMIT_MS * (uint64_t)1000000;
     uint32_t done;
-    do {
-        if (get(self, word(KL_REG_LOAD_DOORBELL), &self->load.number) ||
-            get(self, word(KL_REG_LOAD_DONE), &done) || (done != self->load.number && start_once(self)))
+    if (get(self, word(KL_REG_LOAD_DOORBELL), &self->load.number) || get(self, word(KL_REG_LOAD_DONE), &done))
+        return -1;
+    if (done == self->load.number)
+        return 0;
+    if (put(self, KL_MAP_CONTROL, AP_START | AP_AUTO_RESTART))
+        return -1;
+    while (done != self->load.number && accel_xrt_now_ns() < limit_ns)
+        if (get(self, word(KL_REG_LOAD_DONE), &done))
             return -1;
-    } while (done != self->load.number && accel_xrt_now_ns() < limit_ns);
-    return 0;
+    return put(self, KL_MAP_CONTROL, 0) || wait_idle(self) ? -1 : 0;
 }
 
 static int doorbell_start(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])

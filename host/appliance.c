@@ -102,7 +102,6 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     features_tick(intake_features(a->intake), tick->stream, tick->locate, tick->feed_ts_ns,
                   market_books(intake_market(a->intake)), a->raw);
     features_quantise(model, a->raw, a->request.x);
-    r->feature_hash = features_hash(a->request.x, model->n_feature);
     appliance_spend(a, a->cfg.config->replay.features_ns);
     uint32_t status;
     if (stream->needs_reset) {
@@ -174,7 +173,7 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     trace_mark(a->cfg.trace, TRACE_PUBLISH);
     appliance_spend(a, a->cfg.config->replay.publish_ns);
     /* The last thing before the send. */
-    r->decided = appliance_now(a);
+    r->decided = appliance_now_exactly(a);
     r->age_cycles = age_at(tick, r->decided, r);
     const int is_fresh = killline_fresh(r->age_cycles, a->threshold);
     trace_mark(a->cfg.trace, TRACE_CHECK);
@@ -233,6 +232,8 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
         r->decided = appliance_now(a);
         r->age_cycles = age_at(tick, r->decided, r);
     }
+    if (tick->trading && tick->reliable) /* features were computed */
+        r->feature_hash = features_hash(a->request.x, a->model[r->slot]->n_feature);
     r->verdict = (uint8_t)verdict;
     a->stats.predictions++;
     a->stats.verdicts[verdict]++;
@@ -257,6 +258,7 @@ static void on_tick(void *ctx, const struct intake_tick *tick)
         a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
     if (a->cfg.guard)
         appliance_card_news(a);
+    port_tx_prepare(a->cfg.tx);
 }
 
 /* ---- intake's other news ---- */

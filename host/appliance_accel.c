@@ -40,7 +40,8 @@ uint32_t appliance_call(struct appliance *a, enum kl_op op, uint32_t slot, uint3
     if (refused)
         return refused == ACCEL_FAILED ? AUDIT_DEVICE_FAILED : AUDIT_DEVICE_SILENT;
     a->n_unheard++;
-    uint64_t start = clock_tsc(), limit = a->replay || left > a->timeout ? a->timeout : left;
+    uint64_t start = clock_tsc_relaxed();
+    const uint64_t limit = a->replay || left > a->timeout ? a->timeout : left;
     for (int late = 0;;) {
         int got = accel->ops->poll(accel, &a->result);
         if (got < 0) { /* nothing is outstanding, it says, or nothing will be answered */

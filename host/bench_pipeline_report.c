@@ -163,8 +163,10 @@ static void print_load(const struct bench_pipeline_report *report, const struct 
     print_row(report, load, BENCH_PIPELINE_TOTAL, "due -> record in the ring; every tick");
     print_row(report, load, BENCH_PIPELINE_OTHER, "receive to audit but inference; published ticks");
     if (load->failovers || load->mirror_answers)
-        printf("  ITS CARD FAILED %llu times: %llu answers are its mirror's, the cpu backend\n",
-               (unsigned long long)load->failovers, (unsigned long long)load->mirror_answers);
+        printf("  THE CARD DID NOT SERVE THEM ALL: %llu answers are its mirror's, the cpu backend; it failed "
+               "%llu "
+               "times\n",
+               (unsigned long long)load->mirror_answers, (unsigned long long)load->failovers);
     if (load->row[BENCH_PIPELINE_OTHER].count) {
         const double p50 = figure_of(report, load, BENCH_PIPELINE_OTHER).p50;
         printf("  other than inference: p50 %.0f ns, target %d ns: %s\n", p50, BENCH_PIPELINE_TARGET_NS,

@@ -42,6 +42,10 @@ int port_feed(struct port *port, const uint8_t *frame, uint32_t len);
 /* Send port: the next frame's buffer, PORT_FRAME_MAX bytes, or NULL when the pool is empty (count it: nothing
  * can be sent). It stays reserved until port_send; calling again returns the same buffer. */
 uint8_t *port_tx_buffer(struct port *port);
+/* Hint, for a moment when nothing is urgent: reserves the next frame's buffer and brings its first 192 bytes
+ * into the cache. Every send takes another buffer of the pool, which has not been touched for a thousand
+ * sends: building and sending a prediction takes 40 instead of 280 ns (killline bench pipeline, p50). */
+void port_tx_prepare(struct port *port);
 /* Sends the buffer's first len bytes. 0, or -1 when the device took nothing (the buffer stays reserved). */
 int port_send(struct port *port, uint32_t len);
 

@@ -1,6 +1,7 @@
 #include "unit.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,6 +225,7 @@ static int spin(struct card_unit *shared, uint32_t seen)
                 return 1;
             __builtin_ia32_pause();
         }
+        sched_yield(); /* the host may be waiting for this very processor */
     } while (latency_now_ns() < until);
     return 0;
 }

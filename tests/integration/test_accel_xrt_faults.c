@@ -461,7 +461,8 @@ static void a_model_is_the_one_that_was_sent(void **state)
         assert_int_equal(rig_answer(accel, &request).status, KL_E_EMPTY);
         memcpy(mine, image, image->size_bytes);
         assert_int_equal(accel->ops->load_begin(accel, 0, mine, mine->size_bytes), KL_OK);
-        usleep(50000);         /* it has left */
+        usleep(50000); /* it has left, */
+        assert_int_equal(accel->ops->load_advance(accel), KL_E_BUSY);
         mine->image_hash ^= 1; /* as if another had arrived */
         assert_int_equal(rig_load_end(accel), KL_E_IMAGE_HASH);
         assert_int_equal(rig_answer(accel, &request).status, KL_E_EMPTY);

@@ -51,6 +51,7 @@ struct rig_card {
     uint32_t n_outstanding, delay;
     _Atomic uint32_t delay_polls; /* an answer comes after so many fruitless polls */
     int load_is_bad;
+    uint32_t load_delay, load_waits; /* a load takes so many calls more */
     struct kl_result last;
 };
 
@@ -185,12 +186,17 @@ static inline uint32_t rig_load_begin(struct accel *accel, uint32_t slot, const 
 {
     struct rig_card *card = rig_of(accel);
     card->load_is_bad = rig_fails(&card->load_fails);
+    card->load_waits = card->load_delay;
     return card->inner->ops->load_begin(card->inner, slot, image, size_bytes);
 }
 
 static inline uint32_t rig_load_advance(struct accel *accel)
 {
     struct rig_card *card = rig_of(accel);
+    if (card->load_waits > 0) {
+        card->load_waits--;
+        return KL_E_BUSY;
+    }
     const uint32_t status = card->inner->ops->load_advance(card->inner);
     return status == KL_OK && card->load_is_bad ? KL_E_IMAGE_HASH : status;
 }

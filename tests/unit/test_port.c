@@ -103,6 +103,7 @@ static void sent_frames_are_read_back_through_net_pcap(void **state)
     struct port *tx = port_open_tx("", path, error);
     assert_non_null(tx);
     for (uint32_t i = 0; i < N; i++) {
+        port_tx_prepare(tx);
         uint8_t *frame = port_tx_buffer(tx);
         assert_non_null(frame);
         assert_ptr_equal(frame, port_tx_buffer(tx)); /* reserved until it is sent */
