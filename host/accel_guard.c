@@ -235,7 +235,9 @@ static void mirror_later(struct guard *g, struct guard_card *c, const struct kl_
                          const struct kl_result *result)
 {
     struct guard_stream *stream = stream_of(g, request);
-    const int is_compared = g->check_every && ++c->n_answer % g->check_every == 0;
+    /* Steps are what counts: with prepares between them an even number would only ever meet those. */
+    const int is_compared = g->check_every == 1 || (g->check_every && request->op == KL_OP_STEP &&
+                                                    ++c->n_step % g->check_every == 0);
     if (stream->stale && request->op != KL_OP_RESET)
         return;
     stream->stale = guard_queue(c, g->models, request, result, is_compared, with_cycles(stream)) != 0;

@@ -33,7 +33,8 @@ struct accel_guard_options {
     struct accel *const *cards; /* open, no model loaded; the guard's from now on, also when open fails */
     uint32_t n_card;
     struct accel_cpu_options cpu; /* of the mirrors; build: the cards' */
-    uint32_t check_every; /* every so many-th answer of a card is compared with the mirror's; 0: none. An
+    uint32_t check_every; /* 1: every answer of a card is compared with the mirror's, which costs next to
+                             nothing, since it makes every step anyway; n: every n-th step's; 0: none. An
                              error status always is, before poll gives it */
     int prove;        /* 1: every answer is compared before poll gives it: nothing that the mirror does not
                          confirm is ever given, for the mirror's time on the critical path */

@@ -10,8 +10,8 @@
 enum {
     /* TSC cycles are 0.2 to 1 ns. A request takes a card microseconds. */
     SILENCE_CYCLES = 30 * 1000 * 1000,
-    /* Inline, where a run is to be the same every time: fruitless polls in a row, one per idle moment. */
-    SILENCE_POLLS = 4096,
+    /* Inline a run is to be the same every time: the card is waited for, however busy the machine is. */
+    INLINE_SILENCE_CYCLES = 300 * 1000 * 1000,
     INLINE_PIECES = 64, /* per idle moment */
     INLINE_RETRY_POLLS = 64,
 };
@@ -103,7 +103,9 @@ static int load_piece(struct guard_card *c)
         if (status == KL_OK)
             return 1;
     } else {
-        status = accel->ops->load_advance(accel);
+        do
+            status = accel->ops->load_advance(accel);
+        while (c->is_inline && status == KL_E_BUSY && clock_tsc() - c->since < LOAD_CYCLES);
         if (status == KL_E_BUSY && clock_tsc() - c->since < LOAD_CYCLES)
             return 1;
     }
@@ -127,16 +129,20 @@ static int ask(struct guard_card *c)
     }
     c->awaits = 1;
     c->since = clock_tsc();
-    c->n_silent_poll = 0;
     return 1;
 }
 
 /* 1: *result answers c->request; 0: not yet, or given up. */
 static int hear(struct guard_card *c, struct kl_result *result)
 {
-    const int got = c->card->ops->poll(c->card, result);
+    const uint64_t limit = c->is_inline ? INLINE_SILENCE_CYCLES : SILENCE_CYCLES;
+    int got, is_late;
+    do {
+        is_late = clock_tsc() - c->since > limit;
+        got = c->card->ops->poll(c->card, result);
+    } while (c->is_inline && got == 0 && !is_late);
     if (got == 0) {
-        if (c->is_inline ? ++c->n_silent_poll > SILENCE_POLLS : clock_tsc() - c->since > SILENCE_CYCLES)
+        if (is_late)
             give_it_up(c, ACCEL_GUARD_SILENT);
         return 0;
     }

@@ -92,7 +92,7 @@ struct guard_card {
     enum accel_guard_phase phase;
     int holds_mirror; /* mirror_holder is the poll loop, for its knowledge */
     struct guard_stream streams[KL_N_SLOT][KL_N_STREAM_MAX]; /* those of other cards stay unused */
-    uint64_t n_answer;                                       /* for check_every */
+    uint64_t n_step;                                         /* for check_every */
     uint64_t answers_since_back;
     uint64_t answers, mirror_answers, failovers, quarantines, recoveries, states_lost;
     uint64_t resets_told, resets_failed_told; /* by events */
@@ -114,10 +114,9 @@ struct guard_card {
     uint32_t target;    /* of the load: 2 * slot, + 1 for the judge's */
     uint32_t probe;     /* next */
     uint32_t n_equal;
-    int has_begun, awaits; /* a load; an answer of the card */
-    int judge_loads;       /* a load of the judge has begun and not ended */
-    uint64_t since;        /* when: TSC */
-    uint32_t n_silent_poll;
+    int has_begun, awaits;     /* a load; an answer of the card */
+    int judge_loads;           /* a load of the judge has begun and not ended */
+    uint64_t since;            /* when: TSC */
     struct kl_request request; /* that is asked */
     uint32_t caller_seq_no, n_asked;
     struct kl_result expected;

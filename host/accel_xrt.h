@@ -9,7 +9,7 @@
  *
  * In run mode a load is a run as well: ticks that are submitted while the unit takes the model in wait behind
  * it. On a device that failed (ACCEL_FAILED, until reset) a load ends with KL_E_EMPTY, and so do save and
- * restore. A load that a unit does not end within 2 s is such a failure. An answer whose check stays wrong is
+ * restore. A load that a unit does not end within 5 s is such a failure. An answer whose check stays wrong is
  * given by poll as it is, after some 1,000 polls that found it so; one that does not come, never. */
 #ifndef ACCEL_XRT_H
 #define ACCEL_XRT_H
@@ -44,7 +44,8 @@ int accel_xrt_available(char error[ACCEL_ERROR_CHARS]);
 
 /* Opens the device, checks and loads the xclbin, checks UUID, ABI version and build limits, starts the unit.
  * Cold: takes milliseconds here, seconds on a card. Several units of a device, and several devices, may be
- * open at once, each with its own accel. NULL with a message that says what to do. */
+ * open at once, each with its own accel; all are to be closed before the process exits (XRT 2.13 reads freed
+ * memory otherwise). NULL with a message that says what to do. */
 struct accel *accel_xrt_open(const struct accel_xrt_options *options, char error[ACCEL_ERROR_CHARS]);
 
 /* accel: one that accel_xrt_open gave. */

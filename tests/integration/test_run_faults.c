@@ -169,7 +169,8 @@ static void one_fault_each(void **state)
          AUDIT_CARD_SILENT, 1, 1},
         {"error, run mode", "KL_SIM_FAULT=error:after=1000", "--xrt-mode run", AUDIT_CARD_REFUSED, 0, 1},
         {"error", "KL_SIM_FAULT=error:after=1000", "", AUDIT_CARD_STATUS, 0, 1},
-        {"crash", "KL_SIM_EXEC=child KL_SIM_FAULT=crash:after=1000", "", AUDIT_CARD_REFUSED, 0, 1},
+        /* Doorbell mode looks at nothing but memory: who is gone is silent there. */
+        {"crash", "KL_SIM_EXEC=child KL_SIM_FAULT=crash:after=1001", "", AUDIT_CARD_SILENT, 1, 1},
         {"crash, run mode", "KL_SIM_EXEC=child KL_SIM_FAULT=crash:after=1000", "--xrt-mode run",
          AUDIT_CARD_REFUSED, 0, 1},
         {"bit flipped in the answer", "KL_SIM_FAULT=flip-answer:after=1000,bit=521", "", AUDIT_CARD_DAMAGED,
@@ -180,11 +181,11 @@ static void one_fault_each(void **state)
          "--set guard.prove=true", AUDIT_CARD_DIFFERS, 0, 1},
         {"lost doorbell", "KL_SIM_FAULT=lose-doorbell:after=1001", "", AUDIT_CARD_SILENT, 1, 1},
         {"duplicate answer", "KL_SIM_FAULT=duplicate:after=1000", "", AUDIT_CARD_SEQUENCE, 0, 1},
-        {"vanishes for ever", "KL_SIM_FAULT=vanish:after=1000,count=0", "", AUDIT_CARD_REFUSED, 0, 0},
+        {"vanishes for ever", "KL_SIM_FAULT=vanish:after=1001,count=0", "", AUDIT_CARD_SILENT, 1, 0},
         {"vanishes, run mode", "KL_SIM_FAULT=vanish:after=1000", "--xrt-mode run", AUDIT_CARD_REFUSED, 0, 1},
-        {"hangs, reload refused", "'KL_SIM_FAULT=hang:after=1001;refuse-load:after=2,count=0'", "",
+        {"hangs, reload refused", "KL_SIM_FAULT='hang:after=1001;refuse-load:after=2,count=0'", "",
          AUDIT_CARD_SILENT, 1, 0},
-        {"hangs, memory full at the reset", "'KL_SIM_FAULT=hang:after=1001;memory-full:after=5,count=0'", "",
+        {"hangs, memory full at the reset", "KL_SIM_FAULT='hang:after=1001;memory-full:after=5,count=0'", "",
          AUDIT_CARD_SILENT, 1, 0},
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
@@ -222,7 +223,8 @@ static void unproved_answers_end_with_the_comparison(void **state)
                 assert_true(p->record_no < e->record_no);
             }
         print_message("every %u compared: %zu wrong\n", check_every[c], n_wrong);
-        assert_true(n_wrong >= 1 && n_wrong <= check_every[c]);
+        /* A step whose operand is zero does not show the weight. */
+        assert_true(n_wrong >= 1 && n_wrong <= (check_every[c] == 1 ? 1 : 4 * check_every[c]));
         free(log.record);
         json_decref(json);
     }
@@ -235,7 +237,7 @@ static void the_real_clock(void **state)
     (void)state;
     static const char *const faults[] = {"hang:after=500",   "late:us=2000,after=500",
                                          "vanish:after=500", "lose-doorbell:after=500",
-                                         "error:after=500",  "flip-answer:after=500,bit=600"};
+                                         "error:after=500",  "flip-answer:after=500,bit=600,count=8"};
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         for (int mode = 0; mode < 2; mode++) {
             char out[64], environment[160];

@@ -1,0 +1,337 @@
+/* What the tests of the poll loop share: a day's frames, made by hand, into a port; the appliance over an
+ * accelerator that does what it is told (answers late, wrongly or never) or another one; the log read back.
+ */
+#ifndef TEST_APPLIANCE_RIG_H
+#define TEST_APPLIANCE_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "feed_builder.h"
+#include "host/appliance.h"
+
+#define OPEN       34200000000000u
+#define IMAGE_HASH 0x1122334455667788u
+#define N_CYCLE    100 /* of every operation of the fake */
+
+static const char session[MOLD_SESSION_BYTES] = "SESSION001";
+
+/* ---- an accelerator on a string ---- */
+
+enum misdeed {
+    BEHAVES = 0,
+    SILENT,        /* no answer before the next request comes */
+    REFUSES,       /* KL_E_EMPTY */
+    OTHER_IMAGE,   /* the answer of another model */
+    CLASS_TOO_BIG, /* a class the model does not have */
+    LATE,          /* not begun: over its budget */
+    UNKNOWN_FLAG,
+    FAILS_SUBMIT, /* ACCEL_FAILED, to the submit */
+    FAILS_POLL,   /* to the poll; what was outstanding is gone */
+};
+
+enum { N_OP_MAX = 256 };
+
+struct appliance_rig;
+
+struct fake {
+    struct accel accel;                        /* first */
+    struct kl_request request[KL_QUEUE_DEPTH]; /* outstanding, oldest first */
+    unsigned outstanding, depth;               /* depth: of its queue */
+    int is_late;
+    unsigned n_idle_poll;    /* with nothing outstanding: where a backend in the process prepares */
+    enum kl_op op[N_OP_MAX]; /* all that were taken */
+    unsigned n_op;
+    enum kl_op bad_op; /* this operation ... */
+    unsigned bad_nth;  /* ... the n-th time, from 1; 0: never */
+    enum misdeed misdeed;
+    unsigned n_bad_op; /* how often it has come */
+    void (*during_step)(
+        struct appliance_rig *r); /* called once, while the first step is at work; NULL: nothing */
+    struct appliance_rig *rig;
+};
+
+static inline int fake_submit(struct accel *accel, const struct kl_request *request)
+{
+    struct fake *f = (struct fake *)(void *)accel;
+    if (f->outstanding)
+        f->is_late = 0; /* the late answer is there now */
+    if (f->outstanding == f->depth)
+        return -1;
+    if (f->misdeed == FAILS_SUBMIT && request->op == f->bad_op && f->n_bad_op + 1 == f->bad_nth) {
+        f->n_bad_op++;
+        return ACCEL_FAILED;
+    }
+    assert_true(f->n_op < N_OP_MAX);
+    f->op[f->n_op++] = (enum kl_op)request->op;
+    f->request[f->outstanding++] = *request;
+    f->n_bad_op += request->op == f->bad_op;
+    return 0;
+}
+
+static inline int fake_poll(struct accel *accel, struct kl_result *result)
+{
+    struct fake *f = (struct fake *)(void *)accel;
+    if (!f->outstanding) {
+        f->n_idle_poll++;
+        return -1;
+    }
+    if (f->during_step && f->request[0].op == KL_OP_STEP &&
+        f->n_op > 2) { /* the first two are the start's own */
+        f->during_step(f->rig);
+        f->during_step = NULL;
+    }
+    int bad = f->request[0].op == f->bad_op && f->n_bad_op == f->bad_nth;
+    if (bad && f->misdeed == FAILS_POLL) {
+        f->bad_nth = f->outstanding = 0;
+        return ACCEL_FAILED;
+    }
+    if (bad && f->misdeed == SILENT) {
+        f->bad_nth = 0;
+        f->is_late = 1;
+    }
+    if (f->is_late)
+        return 0;
+    *result = (struct kl_result){.abi_version = KL_ABI_VERSION,
+                                 .seq_no = f->request[0].seq_no,
+                                 .kernel_cycles = N_CYCLE,
+                                 .image_hash = IMAGE_HASH,
+                                 .n_class = 3,
+                                 .cls = 1,
+                                 .logit_frac = 20};
+    if (bad && f->misdeed == REFUSES)
+        result->status = KL_E_EMPTY;
+    if (bad && f->misdeed == OTHER_IMAGE)
+        result->image_hash++;
+    if (bad && f->misdeed == CLASS_TOO_BIG)
+        result->cls = 3;
+    if (bad && f->misdeed == LATE) { /* cls and logits are 0, whatever it sends */
+        result->flags = KL_RESULT_LATE;
+        result->logits[1] = 77;
+    }
+    if (bad && f->misdeed == UNKNOWN_FLAG)
+        result->flags = KL_RESULT_LATE | 2;
+    f->outstanding--;
+    memmove(f->request, f->request + 1, f->outstanding * sizeof(f->request[0]));
+    return 1;
+}
+
+static const struct accel_ops fake_ops = {.name = "fake", .submit = fake_submit, .poll = fake_poll};
+
+/* ---- a run ---- */
+
+enum { N_FRAME_MAX = 256, N_RECORD_MAX = 512 };
+
+struct appliance_rig {
+    struct config *config;
+    struct kl_image_header image;
+    struct model model;
+    struct fake fake;
+    /* The rest is 0 after start(), and the test's to set. */
+    struct accel *accel; /* model loaded; NULL: fake */
+    struct accel *guard; /* accel, if it is one */
+    const struct model *next_model;
+    uint64_t switch_after;
+    double hz; /* of the TSC, as the appliance is told; 0: 2e9 */
+    struct port *rx, *tx;
+    struct audit_log *log;
+    struct feed_builder feed;
+    uint64_t seq, ref, stamps[N_FRAME_MAX];
+    unsigned n_frame, n_frame_later; /* in the ring at the start; fed during the run */
+    int arrival_is_bound;
+    struct audit_record record[N_RECORD_MAX]; /* after run() */
+    unsigned n_record;
+    char path[64];
+};
+
+static char folder[] = "/tmp/test_appliance_XXXXXX";
+static char rig_error[512];
+
+static inline void start(struct appliance_rig *r, const char *settings)
+{
+    static int n;
+    memset(r, 0, sizeof(*r));
+    const struct config_layer layers[] = {
+        {"fixed",
+         "{egress: {device: net_null0}, join: {settle_ms: 0}, killline: {threshold_us: 999, "
+         "device_timeout_us: 200}, book: {orders: 1000, levels: 1000}, audit: {ring_records: 256}}",
+         0},
+        {"test", settings, 0}};
+    struct config_layer sized[2];
+    for (int i = 0; i < 2; i++) {
+        sized[i] = layers[i];
+        sized[i].size_bytes = strlen(layers[i].text);
+    }
+    uint8_t sha256[CONFIG_SHA256_BYTES];
+    r->config = config_parse(sized, 2, sha256, rig_error);
+    if (!r->config)
+        print_error("%s\n", rig_error);
+    assert_non_null(r->config);
+    r->image = (struct kl_image_header){.n_class = 3, .image_hash = IMAGE_HASH};
+    r->model = (struct model){.n_feature = FEATURES_N, .image = &r->image};
+    for (int i = 0; i < FEATURES_N; i++)
+        r->model.feature[i].scale = 1;
+    r->fake.accel.ops = &fake_ops;
+    r->fake.depth = 1;
+    r->rx = port_open_ring(rig_error);
+    r->tx = port_open_tx(r->config->egress.device, "", rig_error);
+    assert_true(r->rx && r->tx);
+    snprintf(r->path, sizeof(r->path), "%s/%d.kla", folder, n++);
+    struct audit_config log = {
+        .path = r->path,
+        .n_ring = r->config->audit.ring_records,
+        .on_full = AUDIT_FULL_WAIT,
+        .header = {.abi_version = KL_ABI_VERSION, .clock = AUDIT_CLOCK_REPLAY, .n_model = 1, .tsc_hz = 1e9}};
+    if (r->config->clock == CONFIG_CLOCK_REAL) {
+        log.header.clock = AUDIT_CLOCK_REAL;
+        log.header.tsc_hz = 2e9;
+    }
+    r->log = audit_open(&log, rig_error);
+    if (!r->log)
+        print_error("%s\n", rig_error);
+    assert_non_null(r->log);
+    r->seq = 1;
+}
+
+/* One packet; seq: of its first message. */
+static inline void frame(struct appliance_rig *r, uint64_t at, uint64_t seq, const struct itch_msg *messages,
+                         int n)
+{
+    feed_begin(&r->feed);
+    for (int i = 0; i < n; i++)
+        feed_add(&r->feed, &messages[i]);
+    feed_frame(&r->feed, session, seq, (uint16_t)n, (uint32_t)FEED_GROUP_A);
+    assert_int_equal(port_feed(r->rx, r->feed.frame, (uint32_t)r->feed.frame_len), 0);
+    assert_true(r->n_frame < N_FRAME_MAX);
+    r->stamps[r->n_frame++] = at;
+}
+
+static inline void next_frame(struct appliance_rig *r, uint64_t at, const struct itch_msg *messages, int n)
+{
+    frame(r, at, r->seq, messages, n);
+    r->seq += (uint64_t)n;
+}
+
+static inline void open_market(struct appliance_rig *r)
+{
+    const struct itch_msg day[] = {feed_event('O', 1), feed_directory(7, "AAPL", 2),
+                                   feed_state(7, "AAPL", 'T', 3), feed_event('Q', OPEN)};
+    next_frame(r, OPEN, day, 4);
+}
+
+/* A new best bid: a tick. */
+static inline struct itch_msg better_bid(struct appliance_rig *r, uint64_t ts)
+{
+    r->ref++;
+    return feed_order(7, "AAPL", r->ref, 'B', 100, 1000000 + 100 * (uint32_t)r->ref, ts);
+}
+
+static inline void tick(struct appliance_rig *r, uint64_t at)
+{
+    const struct itch_msg m = better_bid(r, at);
+    next_frame(r, at, &m, 1);
+}
+
+/* Create, run, close, read the log; NULL or the message of appliance_create. */
+static inline const char *run(struct appliance_rig *r, struct appliance_stats *stats)
+{
+    static const atomic_int never;
+    struct appliance_config cfg = {.config = r->config,
+                                   .model = &r->model,
+                                   .accel = r->accel ? r->accel : &r->fake.accel,
+                                   .guard = r->guard,
+                                   .next_model = r->next_model,
+                                   .switch_after = r->switch_after,
+                                   .log = r->log,
+                                   .rx = r->rx,
+                                   .tx = r->tx,
+                                   .clock = {.hz = r->hz > 0 ? r->hz : 2e9},
+                                   .stamps_ns = r->stamps,
+                                   .arrival_is_bound = r->arrival_is_bound,
+                                   .n_frame = r->n_frame + r->n_frame_later,
+                                   .idle_limit_cycles = 4000000000u,
+                                   .stop = &never};
+    struct appliance *a = appliance_create(&cfg, rig_error);
+    if (a) {
+        appliance_run(a);
+        *stats = *appliance_stats(a);
+        appliance_free(a);
+    }
+    port_close(r->rx);
+    port_close(r->tx);
+    config_free(r->config);
+    char why[AUDIT_ERROR_CHARS];
+    assert_int_equal(audit_close(r->log, NULL, why), 0);
+    if (!a)
+        return rig_error;
+    struct audit_reader *reader = audit_reader_open(r->path, why);
+    assert_non_null(reader);
+    const struct audit_record *record;
+    int more;
+    while ((more = audit_reader_next(reader, &record, why)) == 1) {
+        assert_true(r->n_record < N_RECORD_MAX);
+        r->record[r->n_record++] = *record;
+    }
+    if (more)
+        print_error("%s\n", why);
+    assert_int_equal(more, 0);
+    audit_reader_close(reader);
+    return NULL;
+}
+
+static inline const struct audit_event *event_of(const struct appliance_rig *r, enum audit_event_code code)
+{
+    for (unsigned i = 0; i < r->n_record; i++)
+        if (r->record[i].event.kind == AUDIT_EVENT && r->record[i].event.code == code)
+            return &r->record[i].event;
+    return NULL;
+}
+
+/* The n-th prediction, from 0. */
+static inline const struct audit_prediction *prediction_of(const struct appliance_rig *r, unsigned n)
+{
+    for (unsigned i = 0; i < r->n_record; i++)
+        if (r->record[i].prediction.kind == AUDIT_PREDICTION && n-- == 0)
+            return &r->record[i].prediction;
+    fail_msg("no such prediction");
+    return NULL;
+}
+
+static inline unsigned verdict_of(const struct appliance_rig *r, unsigned n)
+{
+    return prediction_of(r, n)->verdict;
+}
+
+/* What the accelerator was asked: S, P, R for step, prepare, reset. */
+static inline const char *operations(const struct appliance_rig *r)
+{
+    static char text[N_OP_MAX + 1];
+    for (unsigned i = 0; i < r->fake.n_op; i++)
+        text[i] = r->fake.op[i] == KL_OP_STEP ? 'S' : r->fake.op[i] == KL_OP_PREPARE ? 'P' : 'R';
+    text[r->fake.n_op] = '\0';
+    return text;
+}
+
+static inline int set_up(void **state)
+{
+    (void)state;
+    return !mkdtemp(folder) || port_init(rig_error);
+}
+
+static inline int tear_down(void **state)
+{
+    char command[64];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    return system(command);
+}
+
+#endif
