@@ -106,9 +106,8 @@ static enum verdict judge(struct appliance *a, const struct intake_tick *tick, s
     uint32_t status;
     if (stream->needs_reset) {
         if (stream->at_work[slot]) {
-            const uint64_t age = age_at(tick, appliance_now(a), r);
-            status = appliance_call(a, KL_OP_RESET, slot, tick->stream, 0,
-                                    age < a->threshold ? a->threshold - age : 0);
+            /* Not what is left to the line: a tick that is late already would leave a sound card no time. */
+            status = appliance_call(a, KL_OP_RESET, slot, tick->stream, 0, a->threshold);
             if (status != KL_OK)
                 return appliance_device_error(a, tick, status);
             appliance_spend(a, a->cfg.config->replay.io_ns + appliance_kernel_ns(a, a->result.kernel_cycles));
@@ -375,6 +374,12 @@ static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64
     trace_packet(a->cfg.trace);
     if (a->replay) {
         arrival = a->cfg.stamps_ns[frame_no];
+        /* The idle moment before a frame: with the one after the tick before they are two in a row, which a
+         * card needs to come back. */
+        if (a->cfg.guard) {
+            a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
+            appliance_card_news(a);
+        }
         pass_time(a, arrival);
         if (arrival > a->now_ns)
             a->now_ns = arrival;

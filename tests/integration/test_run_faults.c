@@ -183,9 +183,9 @@ static void one_fault_each(void **state)
         {"duplicate answer", "KL_SIM_FAULT=duplicate:after=1000", "", AUDIT_CARD_SEQUENCE, 0, 1},
         {"vanishes for ever", "KL_SIM_FAULT=vanish:after=1001,count=0", "", AUDIT_CARD_SILENT, 1, 0},
         {"vanishes, run mode", "KL_SIM_FAULT=vanish:after=1000", "--xrt-mode run", AUDIT_CARD_REFUSED, 0, 1},
-        {"hangs, reload refused", "KL_SIM_FAULT='hang:after=1001;refuse-load:after=2,count=0'", "",
+        {"hangs, reload refused", "KL_SIM_FAULT='hang:after=1001;refuse-load:after=3,count=0'", "",
          AUDIT_CARD_SILENT, 1, 0},
-        {"hangs, memory full at the reset", "KL_SIM_FAULT='hang:after=1001;memory-full:after=5,count=0'", "",
+        {"hangs, memory full at the reset", "KL_SIM_FAULT='hang:after=1001;memory-full:after=8,count=0'", "",
          AUDIT_CARD_SILENT, 1, 0},
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
@@ -235,7 +235,7 @@ static void unproved_answers_end_with_the_comparison(void **state)
 static void the_real_clock(void **state)
 {
     (void)state;
-    static const char *const faults[] = {"hang:after=500",   "late:us=2000,after=500",
+    static const char *const faults[] = {"hang:after=500",   "late:us=2000,after=500,count=8",
                                          "vanish:after=500", "lose-doorbell:after=500",
                                          "error:after=500",  "flip-answer:after=500,bit=600,count=8"};
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "feed_builder.h"
+#include "hls/kl_abi.h"
 #include "host/appliance.h"
 
 #define OPEN       34200000000000u
@@ -125,6 +126,52 @@ static inline int fake_poll(struct accel *accel, struct kl_result *result)
 }
 
 static const struct accel_ops fake_ops = {.name = "fake", .submit = fake_submit, .poll = fake_poll};
+
+/* ---- an accelerator that keeps what it was asked ---- */
+
+enum { N_ASKED_MAX = 1024 };
+
+struct recorder {
+    struct accel accel; /* first */
+    struct accel *inner;
+    struct kl_request asked[N_ASKED_MAX];
+    unsigned n_asked;
+};
+
+static inline struct accel *inner_of(struct accel *accel)
+{
+    return ((struct recorder *)(void *)accel)->inner;
+}
+
+static inline int recorder_submit(struct accel *accel, const struct kl_request *request)
+{
+    struct recorder *k = (struct recorder *)(void *)accel;
+    assert_true(k->n_asked < N_ASKED_MAX);
+    k->asked[k->n_asked++] = *request;
+    return k->inner->ops->submit(k->inner, request);
+}
+
+static inline int recorder_poll(struct accel *accel, struct kl_result *result)
+{
+    return inner_of(accel)->ops->poll(inner_of(accel), result);
+}
+
+static inline uint32_t recorder_load_begin(struct accel *accel, uint32_t slot, const void *image,
+                                           size_t size_bytes)
+{
+    return inner_of(accel)->ops->load_begin(inner_of(accel), slot, image, size_bytes);
+}
+
+static inline uint32_t recorder_load_advance(struct accel *accel)
+{
+    return inner_of(accel)->ops->load_advance(inner_of(accel));
+}
+
+static const struct accel_ops recorder_ops = {.name = "recorder",
+                                              .submit = recorder_submit,
+                                              .poll = recorder_poll,
+                                              .load_begin = recorder_load_begin,
+                                              .load_advance = recorder_load_advance};
 
 /* ---- a run ---- */
 
@@ -318,6 +365,44 @@ static inline const char *operations(const struct appliance_rig *r)
         text[i] = r->fake.op[i] == KL_OP_STEP ? 'S' : r->fake.op[i] == KL_OP_PREPARE ? 'P' : 'R';
     text[r->fake.n_op] = '\0';
     return text;
+}
+
+/* Every answer in the log is what a kernel says that was asked the same, with all the time in the world.
+ * images: per slot; NULL: none. */
+static inline void assert_answers(const struct appliance_rig *r, const struct recorder *k,
+                                  const struct kl_image_header *const images[KL_N_SLOT])
+{
+    struct accel *truth = accel_csim_open(&kl_build_small, 1);
+    assert_non_null(truth);
+    for (uint32_t slot = 0; slot < KL_N_SLOT; slot++)
+        if (images[slot])
+            assert_int_equal(accel_load(truth, slot, images[slot], images[slot]->size_bytes), KL_OK);
+    unsigned at = 0;
+    for (unsigned i = 0; i < k->n_asked; i++) {
+        struct kl_request request = k->asked[i];
+        struct kl_result result;
+        request.budget_cycles = 0;
+        assert_int_equal(truth->ops->submit(truth, &request), 0);
+        assert_int_equal(truth->ops->poll(truth, &result), 1);
+        while (at < r->n_record && (r->record[at].prediction.kind != AUDIT_PREDICTION ||
+                                    !(r->record[at].prediction.flags & AUDIT_FLAG_INFERRED)))
+            at++;
+        const struct audit_prediction *p = &r->record[at].prediction;
+        if (at == r->n_record || request.seq_no != p->request_seq)
+            continue;
+        assert_int_equal(request.op, KL_OP_STEP);
+        assert_int_equal(request.slot, p->slot);
+        assert_int_equal(request.stream, p->stream);
+        assert_int_equal(features_hash(request.x, FEATURES_N), p->feature_hash);
+        assert_int_equal(result.cls, p->cls);
+        assert_int_equal(result.logit_frac, p->logit_frac);
+        assert_memory_equal(result.logits, p->logits, sizeof p->logits);
+        at++;
+    }
+    truth->ops->close(truth);
+    for (; at < r->n_record; at++)
+        assert_false(r->record[at].prediction.kind == AUDIT_PREDICTION &&
+                     r->record[at].prediction.flags & AUDIT_FLAG_INFERRED);
 }
 
 static inline int set_up(void **state)
