@@ -357,7 +357,7 @@ static_assert(sizeof(struct kl_info) == sizeof(struct kl_result), "KL_COMMAND_IN
  * are those of UG1399, "S_AXILITE Control Register Map": 8 bytes for a scalar of up to 32 bits, 12 for a
  * pointer. Arguments have their number in XRT's calls. */
 enum kl_map {
-    KL_MAP_CONTROL = 0x00, /* bit 0 ap_start, 1 ap_done (cleared by reading), 2 ap_idle, 7 auto_restart */
+    KL_MAP_CONTROL = 0x00, /* enum kl_control */
     KL_MAP_COMMAND = 0x10,
     KL_MAP_SLOT = 0x18,
     KL_MAP_IMAGE_SIZE_BYTES = 0x20,
@@ -370,6 +370,14 @@ enum kl_map {
     KL_MAP_BYTES = 0x4000,
 };
 static_assert(KL_MAP_REG + 4 * (int)KL_N_REG <= (int)KL_MAP_BYTES, "the block fits");
+/* ap_ctrl_hs. START stands until the start is taken in, DONE is cleared by reading; written 0, AUTO_RESTART
+ * ends with the round that is under way. */
+enum kl_control {
+    KL_CONTROL_START = 1,
+    KL_CONTROL_DONE = 2,
+    KL_CONTROL_IDLE = 4,
+    KL_CONTROL_AUTO_RESTART = 0x80,
+};
 enum kl_argument {
     KL_ARG_COMMAND,
     KL_ARG_SLOT,

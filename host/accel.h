@@ -1,7 +1,8 @@
 /* The accelerator as the appliance sees it: submit, poll, load. One backend per file, accel_*.c.
  *
- * All calls come from one thread at a time, the poll loop's but where said. No call allocates, locks or
- * enters the operating system after open. Every backend gives the same bits: class, logits, states, statuses,
+ * All calls come from one thread at a time, the poll loop's but where said. No call of ours allocates,
+ * locks or enters the operating system after open; XRT locks in every call, and its runs and transfers are
+ * system calls on a card (accel_xrt.h). Every backend gives the same bits: class, logits, states, statuses,
  * and the modelled cycles that a result reports. */
 #ifndef ACCEL_H
 #define ACCEL_H
@@ -35,9 +36,11 @@ struct accel_ops {
      * backends differ in whether such a one still meets the new model. KL_OK, KL_E_SLOT, KL_E_BUSY (a load is
      * under way). image must stay until then. */
     uint32_t (*load_begin)(struct accel *accel, uint32_t slot, const void *image, size_t size_bytes);
-    /* A bounded piece of the load: below a microsecond on the host, but for the last few, which count the
-     * model's cycles and take some microseconds. KL_E_BUSY: go on calling; else the load has ended and this
-     * is its verdict: KL_OK, the slot is live, or it is empty. Without a load under way: KL_E_EMPTY. */
+    /* A bounded piece of the load. csim and cpu: below a microsecond on the host, but for the last few, which
+     * count the model's cycles and take some microseconds (measured). xrt: at most three register writes, or
+     * one read, which takes a card about a microsecond, and the run's state in run mode. KL_E_BUSY: go on
+     * calling; else the load has ended and this is its verdict: KL_OK, the slot is live, or it is empty.
+     * Without a load under way: KL_E_EMPTY. */
     uint32_t (*load_advance)(struct accel *accel);
     /* State of a stream in a slot, between two of its steps: kl_abi.h. Returns enum kl_status. */
     uint32_t (*save)(struct accel *accel, uint32_t slot, uint32_t stream, struct kl_state *state);
@@ -59,7 +62,8 @@ struct accel {
     const struct accel_ops *ops;
 };
 
-/* A whole load: begin, and advance to its end. For cold code. Returns enum kl_status. */
+/* A whole load: begin, and advance to its end, which every backend comes to (a card's is given up after
+ * seconds). For cold code. Returns enum kl_status. */
 static inline uint32_t accel_load(struct accel *accel, uint32_t slot, const void *image, size_t size_bytes)
 {
     uint32_t status = accel->ops->load_begin(accel, slot, image, size_bytes);

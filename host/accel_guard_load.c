@@ -5,9 +5,6 @@
 #include "accel_guard_self.h"
 #include "clock.h"
 
-/* TSC: by far longer than any card takes for a model. One that is not done by then is silent. */
-static const uint64_t LOAD_CYCLES = 4ull * 1000 * 1000 * 1000;
-
 static struct guard_stream *stream_at(struct guard *g, uint32_t slot, uint32_t stream)
 {
     return &g->card[stream % g->n_card]->streams[slot][stream];
@@ -90,7 +87,7 @@ static void advance(struct guard *g)
         c->mirror_load_status = c->mirror->ops->load_advance(c->mirror);
         guard_give_mirror(c);
     } else if ((c->load_status = c->card->ops->load_advance(c->card)) == KL_E_BUSY &&
-               clock_tsc() - g->load_since > LOAD_CYCLES) {
+               clock_tsc() - g->load_since > GUARD_LOAD_CYCLES) {
         guard_fail(g, c, ACCEL_GUARD_LOAD, 0, 0);
     }
 }

@@ -15,7 +15,6 @@ enum {
     INLINE_PIECES = 64, /* per idle moment */
     INLINE_RETRY_POLLS = 64,
 };
-static const uint64_t LOAD_CYCLES = 4ull * 1000 * 1000 * 1000; /* TSC: a card's load of a model */
 
 /* ---- the worker ---- */
 
@@ -105,8 +104,8 @@ static int load_piece(struct guard_card *c)
     } else {
         do
             status = accel->ops->load_advance(accel);
-        while (c->is_inline && status == KL_E_BUSY && clock_tsc() - c->since < LOAD_CYCLES);
-        if (status == KL_E_BUSY && clock_tsc() - c->since < LOAD_CYCLES)
+        while (c->is_inline && status == KL_E_BUSY && clock_tsc() - c->since < GUARD_LOAD_CYCLES);
+        if (status == KL_E_BUSY && clock_tsc() - c->since < GUARD_LOAD_CYCLES)
             return 1;
     }
     c->judge_loads = c->target % 2 && status == KL_E_BUSY;

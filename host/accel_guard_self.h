@@ -26,6 +26,9 @@ enum {
     GUARD_RETRY_DOUBLINGS = 6,
 };
 
+/* TSC: by far longer than any card takes for a model. One that is not done by then is silent. */
+#define GUARD_LOAD_CYCLES 4000000000u
+
 /* A model as answers have to show it. image NULL: no model in this slot. */
 struct guard_model {
     const void *image;

@@ -166,20 +166,41 @@ static int load_xclbin(struct accel_xrt *self, const void *bytes, char error[ACC
     return -1;
 }
 
-/* "kl_kernel:kl_kernel_1" of IP_LAYOUT is "kl_kernel:{kl_kernel_1}" in XRT's calls. */
+/* "kl_kernel:kl_kernel_1" of IP_LAYOUT is "kl_kernel:{kl_kernel_1}" in XRT's calls. In run mode, too,
+ * exclusively if XRT allows it, for settle_and_share. */
 static int open_kernel(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
 {
     const char *name = self->xclbin.units[self->info.unit].name, *colon = strchr(name, ':');
     snprintf(self->unit_name, sizeof self->unit_name, "%.*s:{%s}", (int)(colon - name), name, colon + 1);
-    self->kernel = self->mode->is_exclusive
-                       ? xrtPLKernelOpenExclusive(self->device, self->uuid, self->unit_name)
-                       : xrtPLKernelOpen(self->device, self->uuid, self->unit_name);
+    self->kernel = xrtPLKernelOpenExclusive(self->device, self->uuid, self->unit_name);
+    self->is_exclusive = self->kernel != NULL;
+    if (!self->kernel && !self->mode->is_exclusive)
+        self->kernel = xrtPLKernelOpen(self->device, self->uuid, self->unit_name);
     if (self->kernel)
         return 0;
     snprintf(error, ACCEL_ERROR_CHARS,
              "device %s: XRT does not open %s%s: it is in use%s; XRT's own words stand above",
              self->device_name, self->unit_name, self->mode->is_exclusive ? " exclusively" : "",
              self->mode->is_exclusive ? ". Close what uses it, or take run mode" : " exclusively by another");
+    return -1;
+}
+
+/* Run mode: a process that was killed in doorbell mode has left its unit restarting by itself, and perhaps a
+ * model half taken in; XRT's queue would start it in the midst of that, with arguments half written. Who may
+ * not have it exclusively has it beside another that uses the queue. */
+static int settle_and_share(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
+{
+    if (self->mode->is_exclusive || !self->is_exclusive)
+        return 0;
+    const xrtKernelHandle exclusive = self->kernel;
+    const int failed = accel_xrt_settle(self);
+    self->kernel = NULL;
+    xrtKernelClose(exclusive);
+    if (!failed && (self->kernel = xrtPLKernelOpen(self->device, self->uuid, self->unit_name)))
+        return 0;
+    snprintf(error, ACCEL_ERROR_CHARS, "device %s, %s: %s", self->device_name, self->unit_name,
+             failed ? "the unit runs since before and does not come to rest: reset the card (xbutil reset)"
+                    : "XRT opens it exclusively, and then not shared: is it in use?");
     return -1;
 }
 
@@ -204,7 +225,8 @@ static int open_all(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
     failed = failed || open_kernel(self, error) ||
              accel_xrt_buffer_open(self, &self->image, KL_ARG_IMAGE, image_size_max(&self->limits), error) ||
              accel_xrt_buffer_open(self, &self->state, KL_ARG_STATE, sizeof(struct kl_state), error) ||
-             self->mode->open(self, error) || check_unit(self, error) || self->mode->start(self, error);
+             settle_and_share(self, error) || self->mode->open(self, error) || check_unit(self, error) ||
+             self->mode->start(self, error);
     if (failed)
         return -1;
     snprintf(self->info.name, sizeof self->info.name, "%.63s", self->xclbin.platform);
@@ -302,11 +324,17 @@ int accel_xrt_reset(struct accel *accel, char error[ACCEL_ERROR_CHARS])
     struct accel_xrt *self = accel_xrt_self(accel);
     self->failed = 1; /* and stays so if this fails */
     forget_models(self);
-    if (accel_xrt_worker_call(self, close_all, XRT_CLOSE_LIMIT_MS, "closing", error) ||
-        accel_xrt_worker_call(self, open_again, XRT_OPEN_LIMIT_MS, "opening", error))
+    if (accel_xrt_worker_call(self, close_all, XRT_CLOSE_LIMIT_MS, "closing", error))
         return -1;
-    self->failed = 0;
-    return 0;
+    if (!accel_xrt_worker_call(self, open_again, XRT_OPEN_LIMIT_MS, "opening", error)) {
+        self->failed = 0;
+        return 0;
+    }
+    /* A device is new when its last handle is closed: who holds one and does not serve keeps its other units
+     * from coming back. */
+    char unheard[ACCEL_ERROR_CHARS];
+    accel_xrt_worker_call(self, close_all, XRT_CLOSE_LIMIT_MS, "closing", unheard);
+    return -1;
 }
 
 void accel_xrt_close(struct accel *accel)

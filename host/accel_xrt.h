@@ -5,7 +5,7 @@
  * memory or to the register block and KL_REG_REQUEST_TAIL is rung; the answer is polled. Run: every request
  * is one start through XRT's queue (xrtRun), its state polled; for throughput, and for platforms whose
  * kernels may not be opened exclusively. XRT's waits are used in neither: they take milliseconds and may
- * never return.
+ * never return. In both, open has a unit that a killed process left running come to rest first.
  *
  * In run mode a load is a run as well: ticks that are submitted while the unit takes the model in wait behind
  * it. On a device that failed (ACCEL_FAILED, until reset) a load ends with KL_E_EMPTY, and so do save and

@@ -5,8 +5,6 @@
 
 #include "accel_xrt_self.h"
 
-enum { AP_START = 1, AP_DONE = 2, AP_IDLE = 4, AP_AUTO_RESTART = 0x80 };
-
 /* What a bus reads where nothing answers. */
 #define ALL_ONES UINT32_MAX
 
@@ -148,7 +146,7 @@ static int wait_idle(struct accel_xrt *self)
             return -1;
         if (control == ALL_ONES)
             return accel_xrt_fail(self);
-        if (control & AP_IDLE && !(control & AP_START))
+        if (control & KL_CONTROL_IDLE && !(control & KL_CONTROL_START))
             return 0;
     } while (accel_xrt_now_ns() < limit_ns);
     return accel_xrt_fail(self);
@@ -157,7 +155,7 @@ static int wait_idle(struct accel_xrt *self)
 /* One start, to its end. */
 static int start_once(struct accel_xrt *self)
 {
-    return put(self, KL_MAP_CONTROL, AP_START) || wait_idle(self) ? -1 : 0;
+    return put(self, KL_MAP_CONTROL, KL_CONTROL_START) || wait_idle(self) ? -1 : 0;
 }
 
 static int put_pointer(struct accel_xrt *self, uint32_t offset, uint64_t address)
@@ -187,7 +185,8 @@ static void doorbell_stop(struct accel_xrt *self)
 
 static int start_service(struct accel_xrt *self)
 {
-    return put_places(self, KL_COMMAND_SERVICE, 0) || put(self, KL_MAP_CONTROL, AP_START | AP_AUTO_RESTART)
+    return put_places(self, KL_COMMAND_SERVICE, 0) ||
+                   put(self, KL_MAP_CONTROL, KL_CONTROL_START | KL_CONTROL_AUTO_RESTART)
                ? -1
                : 0;
 }
@@ -219,15 +218,24 @@ static int open_buffers(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
     return 0;
 }
 
+/* To rest, with a service in the arguments that reads and writes no memory but the image of a load. CONFIG,
+ * though requests may be outstanding: those that lay in a ring in memory went with its owner. */
+static int stop_service(struct accel_xrt *self)
+{
+    return put(self, KL_MAP_CONTROL, 0) || wait_idle(self) || put(self, word(KL_REG_CONFIG), 0) ||
+                   put(self, KL_MAP_COMMAND, KL_COMMAND_SERVICE) ||
+                   put_pointer(self, KL_MAP_IMAGE, self->image.address)
+               ? -1
+               : 0;
+}
+
 static int doorbell_open(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
 {
     if (open_buffers(self, error))
         return -1;
     /* One round of the service fills the block. The arguments stand before the first start. */
     uint32_t *words = (uint32_t *)(void *)&self->got_info;
-    int failed = put(self, KL_MAP_CONTROL, 0) || wait_idle(self) || put(self, word(KL_REG_CONFIG), 0) ||
-                 put_pointer(self, KL_MAP_IMAGE, self->image.address) ||
-                 put_pointer(self, KL_MAP_STATE, self->state.address) ||
+    int failed = stop_service(self) || put_pointer(self, KL_MAP_STATE, self->state.address) ||
                  put_places(self, KL_COMMAND_SERVICE, 0) || start_once(self);
     for (uint32_t i = 0; !failed && i < sizeof self->got_info / 4; i++)
         failed = get(self, word(KL_REG_INFO + i), &words[i]);
@@ -269,12 +277,17 @@ static int drain_load(struct accel_xrt *self)
         return -1;
     if (done == self->load.number)
         return 0;
-    if (put(self, KL_MAP_CONTROL, AP_START | AP_AUTO_RESTART))
+    if (put(self, KL_MAP_CONTROL, KL_CONTROL_START | KL_CONTROL_AUTO_RESTART))
         return -1;
     while (done != self->load.number && accel_xrt_now_ns() < limit_ns)
         if (get(self, word(KL_REG_LOAD_DONE), &done))
             return -1;
     return put(self, KL_MAP_CONTROL, 0) || wait_idle(self) ? -1 : 0;
+}
+
+int accel_xrt_settle(struct accel_xrt *self)
+{
+    return stop_service(self) || drain_load(self) ? -1 : 0;
 }
 
 static int doorbell_start(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])

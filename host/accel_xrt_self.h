@@ -16,16 +16,16 @@
  *   - xrtRunClose of a run that is under way returns at once, and so do xrtKernelClose and xrtDeviceClose
  *     after it (measured, software device: 1 to 20 us). A card's driver may take its time: the worker.
  *   - A unit that is still open when the process exits: XRT's static objects go in an order in which its
- * kernel objects read freed memory (measured: valgrind). Closed before, nothing is found.
+ *     kernel objects read freed memory (measured: valgrind). Closed before, nothing is found.
  *   - xrtKernelReadRegister needs an exclusively opened kernel: "Cannot read or write kernel with shared
  *     access" (measured).
  *   - XRT_BO_FLAGS_HOST_ONLY goes to the driver (xclAllocBO, xclMapBO), and xrtBOSync of it does nothing and
  *     succeeds (measured).
  *   - xrtDeviceOpen opens anew at each call (measured: two handles), so every accel has its own.
  *   - Costs, software device inline, p50 of 20,000, the clock's own 20 ns taken off (measured): register
- * write or read 20 ns, xrtRunState 30, xrtBOSync of 128 bytes 20, xrtRunStart to a state of COMPLETED with an
- *     empty kernel 290. Handles are looked up in a std::map on every call, behind a mutex that threads of one
- *     process share (read). */
+ *     write or read 20 ns, xrtRunState 30, xrtBOSync of 128 bytes 20, xrtRunStart to a state of COMPLETED
+ *     with an empty kernel 290. Handles are looked up in a std::map on every call, behind a mutex that
+ *     threads of one process share (read). */
 #ifndef ACCEL_XRT_SELF_H
 #define ACCEL_XRT_SELF_H
 
@@ -103,7 +103,7 @@ struct xrt_worker {
 struct xrt_mode {
     const struct accel_ops *ops;
     const char *name;
-    int is_exclusive; /* how the kernel is opened */
+    int is_exclusive; /* how the kernel has to be opened */
     /* Places and unit, up to kl_info in self->got_info; then, checked, up to requests. */
     int (*open)(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS]);
     int (*start)(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS]);
@@ -147,7 +147,8 @@ struct accel_xrt {
     xuid_t uuid;
     struct kl_info limits, got_info;
     const struct kl_build *build;
-    int is_stopped; /* while it closes */
+    int is_exclusive; /* how the kernel was opened; in run mode until it is shared */
+    int is_stopped;   /* while it closes */
     char device_name[32], path[4096], unit_name[80];
     struct xclbin xclbin;
     struct accel_xrt_info info;
@@ -291,6 +292,10 @@ int accel_xrt_reset(struct accel *accel, char error[ACCEL_ERROR_CHARS]);
 void accel_xrt_close(struct accel *accel);
 
 /* ---- the modes ---- */
+
+/* Stops a unit that restarts by itself and has a load that is under way in it end; what it does not answer
+ * stays. The kernel is open exclusively. 0, or -1: it does not come to rest. accel_xrt_doorbell.c. */
+int accel_xrt_settle(struct accel_xrt *self);
 
 extern const struct xrt_mode accel_xrt_doorbell_mode, accel_xrt_run_mode;
 

@@ -9,6 +9,9 @@
 #include "intake_setup.h"
 
 enum {
+    /* Before a frame. A card that has recovered takes its place in three idle moments in a row: with fewer it
+     * would wait for a pause in the feed. */
+    REPLAY_IDLE_POLLS = 4,
     REPLAY_TIMEOUT_S = 2, /* real time: a replay is to be the same on a busy machine */
     FRAME_BYTES = PACKET_HEADERS_MAX + WIRE_BYTES,
     EGRESS_SRC_PORT = 31075,
@@ -374,10 +377,9 @@ static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64
     trace_packet(a->cfg.trace);
     if (a->replay) {
         arrival = a->cfg.stamps_ns[frame_no];
-        /* The idle moment before a frame: with the one after the tick before they are two in a row, which a
-         * card needs to come back. */
         if (a->cfg.guard) {
-            a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
+            for (int k = 0; k < REPLAY_IDLE_POLLS; k++)
+                a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
             appliance_card_news(a);
         }
         pass_time(a, arrival);

@@ -137,12 +137,12 @@ static void print_load(const struct bench_pipeline_report *report, const struct 
         [TRACE_RECEIVE] = "port_receive called -> the packet's bytes at hand",
         [TRACE_DECODE] = "-> headers, checksums, MoldUDP64 done",
         [TRACE_BOOK] = "-> message decoded and in the book, BBO, states",
-        [TRACE_FEATURES] = "-> features computed, normalised, hashed",
+        [TRACE_FEATURES] = "-> features computed, normalised",
         [TRACE_SUBMIT] = "-> kill line's first check passed, budget set",
         [TRACE_INFERENCE] = "-> backend called, its answer polled and whole",
         [TRACE_CHECK] = "answer judged; datagram built -> last check passed",
         [TRACE_PUBLISH] = "datagram built; last check -> sent",
-        [TRACE_AUDIT] = "-> record in the writer's ring",
+        [TRACE_AUDIT] = "-> features hashed, record in the writer's ring",
     };
     if (load->rate > 0)
         printf("\n%.0f frames/s due, %.0f reached", load->rate, load->reached);

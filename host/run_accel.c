@@ -3,10 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { LOAD_LIMIT_S = 30 };
 
 /* The build whose limits and modelled cycles hold, whatever backend computes: the smallest that takes both
  * models, or the one asked for. With none that does, loading says what does not fit. */
@@ -144,29 +141,14 @@ static int open_backend(const struct config *c, double tsc_hz, struct run_accel 
     return -1;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int load_model(const struct run_accel *run, const struct kl_image_header *image, const char *path,
                       char error[ACCEL_ERROR_CHARS])
 {
     struct accel *accel = run->accel;
-    uint32_t status = accel->ops->load_begin(accel, 0, image, image->size_bytes), largest = 0;
-    const double until = now_s() + LOAD_LIMIT_S;
-    if (status == KL_OK)
-        while ((status = accel->ops->load_advance(accel)) == KL_E_BUSY && now_s() < until)
-            ;
+    const uint32_t status = accel_load(accel, 0, image, image->size_bytes);
+    uint32_t largest = 0;
     if (status == KL_OK)
         return 0;
-    if (status == KL_E_BUSY) {
-        snprintf(error, ACCEL_ERROR_CHARS,
-                 "%s: the accelerator has not loaded it within %d s: reset the card", path, LOAD_LIMIT_S);
-        return -1;
-    }
     if (status != KL_E_SHAPE) {
         snprintf(error, ACCEL_ERROR_CHARS, "%s: the accelerator refuses the model's image: kernel status %u",
                  path, status);

@@ -19,12 +19,12 @@ enum trace_stage {
                           of the one before */
     TRACE_DECODE,      /* headers, checksums, MoldUDP64 */
     TRACE_BOOK,        /* market_apply: the message's fields, order book, BBO, symbol and trading state */
-    TRACE_FEATURES,    /* sums by message, which streams are due, features, normalised and hashed */
+    TRACE_FEATURES,    /* sums by message, which streams are due, features, normalised */
     TRACE_SUBMIT,      /* the kill line's first check, the kernel's budget */
     TRACE_INFERENCE,   /* the backend: request handed over, answer polled and found whole */
     TRACE_CHECK,       /* answer judged, expectation, the kill line's last check */
     TRACE_PUBLISH,     /* datagram built, and sent */
-    TRACE_AUDIT,       /* record filled, pushed to the writer's ring */
+    TRACE_AUDIT,       /* features hashed, record filled, pushed to the writer's ring */
     TRACE_N_STAGE,
 };
 

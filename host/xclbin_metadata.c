@@ -10,7 +10,11 @@
 
 #include "xclbin.h"
 
-enum { DEPTH_KERNEL = 4, MESSAGE_CHARS = 256 };
+enum {
+    DEPTH_KERNEL = 4,
+    DEPTH_MAX = 64, /* v++ nests some eight; XRT's parser goes down by recursion until its stack ends */
+    MESSAGE_CHARS = 256,
+};
 
 /* Where XRT looks for kernels (its xclbin_parser.cpp), the element that carries them last. */
 static const char *const path[DEPTH_KERNEL + 1] = {"project", "platform", "device", "core", "kernel"};
@@ -123,7 +127,9 @@ static void XMLCALL start_element(void *data, const XML_Char *name, const XML_Ch
 {
     struct reader *r = data;
     const int depth = r->depth++;
-    if (depth == r->on_path && depth <= DEPTH_KERNEL && !strcmp(name, path[depth])) {
+    if (depth >= DEPTH_MAX)
+        refuse(r, "elements nested more than %d deep, which no v++ writes", DEPTH_MAX);
+    else if (depth == r->on_path && depth <= DEPTH_KERNEL && !strcmp(name, path[depth])) {
         r->on_path++;
         if (depth == DEPTH_KERNEL) {
             const char *kernel = attribute(attributes, "name");

@@ -287,8 +287,9 @@ static struct session *open_on(struct device *device)
 struct session *device_open(uint32_t index)
 {
     if (index >= device_count()) {
-        fprintf(stderr, "killline-sim: there is no device %u: KL_SIM_DEVICES makes 0 to %d\n", index,
-                (int)settings.n_device - 1);
+        if (settings.n_device) /* else: it was said why there is none */
+            fprintf(stderr, "killline-sim: there is no device %u: KL_SIM_DEVICES makes 0 to %u\n", index,
+                    settings.n_device - 1);
         errno = ENODEV;
         return NULL;
     }
@@ -331,8 +332,7 @@ void device_close(struct session *session)
     memory_release_all(session);
     if (--device->n_session == 0)
         unload(device);
-    atomic_fetch_add_explicit(&session->pending, 1, memory_order_release);
-    card_futex_wake(&session->pending);
+    queue_tell(session);
     pthread_mutex_unlock(&device->life);
     glue_release(core);
     drop_session(session);

@@ -96,7 +96,8 @@ struct session {
     void *core;                               /* XRT's device object: glue.cpp */
     _Atomic uint8_t shared[XCLBIN_UNITS_MAX]; /* how often it has it open */
     _Atomic uint8_t exclusive[XCLBIN_UNITS_MAX];
-    _Atomic uint32_t pending; /* futex: runs have ended since the last xclExecWait */
+    _Atomic uint32_t pending;   /* futex: runs have ended since the last xclExecWait */
+    _Atomic uint32_t n_waiting; /* in there */
 };
 
 /* How many devices there are: KL_SIM_DEVICES. 0 with a message if the environment makes no sense. */
@@ -171,6 +172,8 @@ int memory_copy(struct session *session, uint32_t to, uint32_t from, uint64_t si
 int queue_submit(struct session *session, uint32_t handle);
 /* 1: a run of this session's ended since the last call; 0: timeout_ms are over. -1: without end. */
 int queue_wait(struct session *session, int timeout_ms);
+/* Ends a wait, now or the next one. Enters the operating system only if somebody waits. */
+void queue_tell(struct session *session);
 
 /* The engine's: a run of the unit's has ended; all that are with the card end as errors; what is queued
  * begins anew on new units. */

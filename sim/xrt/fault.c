@@ -20,7 +20,7 @@ static const struct {
     [FAULT_CRASH] = {"crash", FAULT_REQUEST, "signal", 11, 1, 31, 1},
     [FAULT_FLIP_ANSWER] = {"flip-answer", FAULT_REQUEST, "bit", 8 * offsetof(struct kl_result, logits), 0,
                            8 * sizeof(struct kl_result) - 1, 0},
-    [FAULT_FLIP_WEIGHT] = {"flip-weight", FAULT_REQUEST, "bit", 0, 0, UINT64_MAX, 0},
+    [FAULT_FLIP_WEIGHT] = {"flip-weight", FAULT_REQUEST, "bit", FAULT_ANY_WEIGHT, 0, UINT64_MAX, 0},
     [FAULT_DUPLICATE] = {"duplicate", FAULT_REQUEST, NULL, 0, 0, 0, 0},
     [FAULT_VANISH] = {"vanish", FAULT_REQUEST, NULL, 0, 0, 0, 1},
     [FAULT_LOSE_DOORBELL] = {"lose-doorbell", FAULT_DOORBELL, NULL, 0, 0, 0, 0},

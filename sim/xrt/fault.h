@@ -5,19 +5,25 @@
  *
  * KIND, what it counts as events, and its own keys:
  *   hang           request   the unit does nothing any more, until the device is reset
- *   late           request   its answer, or the run's end, comes us=N microseconds later (default 1000)
- *   error          request   the run ends in state ERROR; in doorbell mode the answer is status=N (default
- * 10, KL_E_STATE) with nothing else in it crash          request   the child process dies by signal=N
- * (default 11); inline and threads have no process to lose: as vanish flip-answer    request   bit=N of the
- * answer's record is turned over on its way (default 512, the lowest of logits[0]); sealed=1: its check is
- * right again, so that nothing but a comparison finds it flip-weight    request   bit=N of the on-chip
- * weights is turned over, before the request is executed, and stays so until the model is loaded again
+ *   late           request   its answer, or the run's end, comes us=N microseconds later
+ *                            (default 1000)
+ *   error          request   the run ends in state ERROR; in doorbell mode the answer is status=N
+ *                            (default 10, KL_E_STATE) with nothing else in it
+ *   crash          request   the child process dies by signal=N (default 11); inline and threads
+ *                            have no process to lose: as vanish
+ *   flip-answer    request   bit=N of the answer's record is turned over on its way (default 512,
+ *                            the lowest of logits[0]); sealed=1: its check is right again, so that
+ *                            nothing but a comparison finds it
+ *   flip-weight    request   bit=N of the on-chip weights (default: a high one of a weight of the
+ *                            output layer) is turned over, before the request is executed, and
+ *                            stays so until the model is loaded again
  *   duplicate      request   the answer before is given in the place of this one
- *   vanish         request   the whole device is gone: reads give all ones, then every access fails, until
- *                            the device is reset
+ *   vanish         request   the whole device is gone: reads give all ones, then every access
+ *                            fails, until the device is reset
  *   lose-doorbell  doorbell  a write of KL_REG_REQUEST_TAIL does not arrive
- *   refuse-load    load      what=xclbin: XRT's load of the xclbin fails; what=model: a model image is
- * refused with KL_E_IMAGE; default: both, whichever comes memory-full    buffer    an allocation fails
+ *   refuse-load    load      what=xclbin: XRT's load of the xclbin fails; what=model: a model image
+ *                            is refused with KL_E_IMAGE; default: both, whichever comes
+ *   memory-full    buffer    an allocation fails
  * "request": a request in doorbell mode, or a run, before it is executed.
  *
  * Keys of all: device=N and unit=N (default: any; hang, late ... count the events of every unit in turn),
@@ -57,6 +63,9 @@ enum {
     FAULT_TABLE_MAX = 256,
     FAULT_ERROR_CHARS = 512,
 };
+
+/* flip-weight's value when the spec names no bit. */
+#define FAULT_ANY_WEIGHT UINT64_MAX
 
 /* One fault as it stands in a spec. */
 struct fault {

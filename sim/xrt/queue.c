@@ -14,10 +14,12 @@ static void set_state(uint32_t *packet, enum ert_cmd_state state)
     __atomic_store_n(packet, (header & ~0xfu) | (uint32_t)state, __ATOMIC_RELEASE);
 }
 
-static void tell(struct session *session)
+void queue_tell(struct session *session)
 {
-    atomic_store_explicit(&session->pending, 1, memory_order_release);
-    card_futex_wake(&session->pending);
+    /* Sequentially consistent with the waiter's: it sees this store, or is seen itself. */
+    atomic_store_explicit(&session->pending, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&session->n_waiting, memory_order_seq_cst))
+        card_futex_wake(&session->pending);
 }
 
 static void end(struct device_run *run, enum ert_cmd_state state)
@@ -25,7 +27,7 @@ static void end(struct device_run *run, enum ert_cmd_state state)
     if (!run->packet)
         return;
     set_state(run->packet, state);
-    tell(run->session);
+    queue_tell(run->session);
 }
 
 /* Gives the unit its next run, if it has none. Under the lock. 1: it has to be rung. */
@@ -167,7 +169,7 @@ int queue_submit(struct session *session, uint32_t handle)
     const struct ert_packet *packet = (const struct ert_packet *)(const void *)buffer.host;
     if (packet->opcode == ERT_CONFIGURE || packet->opcode == ERT_INIT_CU) { /* nothing to set up here */
         set_state((uint32_t *)(void *)buffer.host, ERT_CMD_STATE_COMPLETED);
-        tell(session);
+        queue_tell(session);
         return 0;
     }
     if (packet->opcode != ERT_START_CU)
@@ -194,6 +196,9 @@ int queue_wait(struct session *session, int timeout_ms)
         const uint64_t now = latency_now_ns();
         if (timeout_ms == 0 || (until && now >= until))
             return 0;
-        card_futex_wait(&session->pending, 0, until ? until - now : 0);
+        atomic_fetch_add_explicit(&session->n_waiting, 1, memory_order_seq_cst);
+        if (!atomic_load_explicit(&session->pending, memory_order_seq_cst))
+            card_futex_wait(&session->pending, 0, until ? until - now : 0);
+        atomic_fetch_sub_explicit(&session->n_waiting, 1, memory_order_relaxed);
     }
 }

@@ -4,18 +4,16 @@
 
 #include "device.h"
 
-enum { AP_START = 1, AP_DONE = 2, AP_IDLE = 4, AP_AUTO_RESTART = 0x80 };
-
 static uint32_t read_control(struct device *device, uint32_t number)
 {
     struct card_unit *unit = &device->card->units[number];
     const uint32_t ended = atomic_load_explicit(&unit->ended, memory_order_acquire);
     const uint32_t start = atomic_load_explicit(&unit->start, memory_order_relaxed);
     const uint32_t auto_restart = atomic_load_explicit(&unit->auto_restart, memory_order_relaxed);
-    uint32_t value = auto_restart ? AP_AUTO_RESTART : 0;
-    value |= start != ended ? AP_START : AP_IDLE;
+    uint32_t value = auto_restart ? KL_CONTROL_AUTO_RESTART : 0;
+    value |= start != ended ? KL_CONTROL_START : KL_CONTROL_IDLE;
     if (ended != atomic_load_explicit(&device->done_seen[number], memory_order_relaxed)) {
-        value |= AP_DONE;
+        value |= KL_CONTROL_DONE;
         atomic_store_explicit(&device->done_seen[number], ended, memory_order_relaxed);
     }
     return value;
@@ -24,9 +22,9 @@ static uint32_t read_control(struct device *device, uint32_t number)
 static void write_control(struct card_unit *unit, uint32_t value)
 {
     const uint32_t start = atomic_load_explicit(&unit->start, memory_order_relaxed);
-    atomic_store_explicit(&unit->auto_restart, !!(value & AP_AUTO_RESTART), memory_order_release);
+    atomic_store_explicit(&unit->auto_restart, !!(value & KL_CONTROL_AUTO_RESTART), memory_order_release);
     /* While it runs ap_start stands already. */
-    if (value & AP_START && atomic_load_explicit(&unit->ended, memory_order_acquire) == start)
+    if (value & KL_CONTROL_START && atomic_load_explicit(&unit->ended, memory_order_acquire) == start)
         atomic_store_explicit(&unit->start, start + 1, memory_order_release);
 }
 

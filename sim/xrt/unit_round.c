@@ -31,6 +31,16 @@ static void crash(struct unit *unit, int by_signal)
     atomic_store_explicit(&unit->card->lost, 1, memory_order_release);
 }
 
+/* A high bit of the last weight that is not 0: the output layer's lie at the end (most of the memory is
+ * unused by a small model). */
+static uint64_t output_weight_bit(const uint8_t *weights, size_t size_bytes)
+{
+    size_t at = size_bytes - size_bytes % 2;
+    while (at > 2 && weights[at - 2] == 0 && weights[at - 1] == 0)
+        at -= 2;
+    return 8 * (uint64_t)(at - 2) + 12;
+}
+
 int unit_break(struct unit *unit, const struct fault_fired *fired)
 {
     if (is_fired(fired, FAULT_CRASH)) {
@@ -51,7 +61,8 @@ int unit_break(struct unit *unit, const struct fault_fired *fired)
     if (is_fired(fired, FAULT_FLIP_WEIGHT)) {
         size_t size_bytes;
         uint8_t *weights = unit->build->weights(unit->kernel, &size_bytes);
-        const uint64_t bit = fired->by[FAULT_FLIP_WEIGHT]->value % (8 * size_bytes);
+        uint64_t bit = fired->by[FAULT_FLIP_WEIGHT]->value;
+        bit = bit == FAULT_ANY_WEIGHT ? output_weight_bit(weights, size_bytes) : bit % (8 * size_bytes);
         weights[bit / 8] ^= (uint8_t)(1u << bit % 8);
         injected(unit, FAULT_FLIP_WEIGHT);
     }

@@ -15,6 +15,7 @@
 
 #include "audit_log.h"
 #include "command.h"
+#include "hls/kl_abi.h"
 
 enum { N = 5000, N_EVENT = 7 };
 
@@ -379,6 +380,107 @@ static void test_hostile_text(void **state)
     unlink(page_path);
 }
 
+/* A run on cards that failed: what each event says, and whose answer it was. */
+static void test_cards(void **state)
+{
+    static const struct {
+        enum audit_event_code code;
+        uint64_t value[4];
+        const char *name, *text;
+    } cases[] = {
+        {AUDIT_EVENT_CARD_FAILOVER,
+         {1, AUDIT_CARD_SILENT, 7, 4711},
+         "card-failover",
+         "card 1: no answer in time (request 4711 of stream 7)"},
+        {AUDIT_EVENT_CARD_QUARANTINE,
+         {0, AUDIT_CARD_DIFFERS, 9, 4710},
+         "card-quarantine",
+         "card 0: answer other than the cpu backend's, stream 9; last proved request 4710"},
+        {AUDIT_EVENT_CARD_RESET,
+         {2, AUDIT_CARD_OK, 0, 0},
+         "card-reset",
+         "card 2: reset, loaded, being probed"},
+        {AUDIT_EVENT_CARD_PROBE_FAILED,
+         {3, AUDIT_CARD_LOAD, 0, 0},
+         "card-probe-failed",
+         "card 3: model does not load"},
+        {AUDIT_EVENT_CARD_RECOVERED,
+         {4, AUDIT_CARD_OK, 0, 257},
+         "card-recovered",
+         "card 4 serves again after 257 equal probes"},
+        {AUDIT_EVENT_CARD_STATE_LOST,
+         {5, AUDIT_CARD_OK, 11, 0},
+         "card-state-lost",
+         "card 5: stream 11 starts anew"},
+        {AUDIT_EVENT_MODEL_SWITCH,
+         {1, 0xf122334455667788, 0, 0},
+         "model-switch",
+         "to slot 1, image f122334455667788"},
+        {AUDIT_EVENT_MODEL_LOAD,
+         {1, 0xf122334455667788, KL_E_SHAPE, 0},
+         "model-load",
+         "slot 1, image f122334455667788: image beyond the build's limits (status 9)"},
+        {AUDIT_EVENT_DEVICE_ERROR,
+         {AUDIT_DEVICE_FAILED, 3, 0, 0},
+         "device-error",
+         "refuses access or is gone (status 65538), stream 3"},
+    };
+    enum { N_CASE = sizeof(cases) / sizeof(cases[0]) };
+    (void)state;
+    static_assert((int)KL_E_SHAPE == 9, "as in the text");
+    unlink(path);
+    struct audit_config config = {
+        .path = path, .n_ring = 64, .on_full = AUDIT_FULL_WAIT, .header = log_header(AUDIT_CLOCK_REAL)};
+    struct audit_log *audit = audit_open(&config, error);
+    assert_non_null(audit);
+    for (size_t i = 0; i < N_CASE; i++) {
+        struct audit_record *r = audit_reserve(audit);
+        r->event = (struct audit_event){.kind = AUDIT_EVENT, .code = (uint16_t)cases[i].code, .at = 5};
+        memset(r->event.symbol, ' ', 8);
+        memcpy(r->event.value, cases[i].value, sizeof(r->event.value));
+        audit_commit(audit);
+    }
+    uint64_t seed = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        struct audit_prediction p = log_prediction(&seed, i);
+        p.flags = (uint16_t)(AUDIT_FLAG_INFERRED | (i ? AUDIT_FLAG_MIRROR : 0));
+        audit_reserve(audit)->prediction = p;
+        audit_commit(audit);
+    }
+    audit_stop(audit, 6);
+    assert_int_equal(audit_close(audit, NULL, error), 0);
+
+    assert_int_equal(run("verify %s", path), 0);
+    assert_int_equal(run("show %s", path), 0);
+    for (size_t i = 0; i < N_CASE; i++) {
+        char line[200];
+        snprintf(line, sizeof(line), "EVENT %s %s\n", cases[i].name, cases[i].text);
+        assert_has(said.out, line);
+    }
+    assert_int_equal(run("show %s --json", path), 0);
+    const char *text = said.out;
+    for (size_t i = 0; i < N_CASE; i++) {
+        json_t *o = next_json(&text);
+        assert_string_equal(string(o, "event"), cases[i].name);
+        if (cases[i].code == AUDIT_EVENT_MODEL_SWITCH || cases[i].code == AUDIT_EVENT_MODEL_LOAD) {
+            assert_int_equal(integer(o, "slot"), 1);
+            assert_string_equal(string(o, "image_hash"), "f122334455667788");
+            assert_int_equal(integer(o, "status"), (int64_t)cases[i].value[2]);
+        } else {
+            for (size_t k = 0; k < 4; k++)
+                assert_int_equal(json_integer_value(json_array_get(json_object_get(o, "value"), k)),
+                                 (int64_t)cases[i].value[k]);
+        }
+        json_decref(o);
+    }
+    for (int mirrored = 0; mirrored < 2; mirrored++) {
+        json_t *o = next_json(&text);
+        const json_t *flag = json_object_get(json_object_get(o, "flags"), "mirror");
+        assert_true(mirrored ? json_is_true(flag) : json_is_false(flag));
+        json_decref(o);
+    }
+}
+
 static void test_report(void **state)
 {
     (void)state;
@@ -456,6 +558,7 @@ int main(void)
         cmocka_unit_test_setup(test_show_text, setup),
         cmocka_unit_test_setup(test_show_stops_at_damage, setup),
         cmocka_unit_test_setup(test_hostile_text, setup),
+        cmocka_unit_test_setup(test_cards, setup),
         cmocka_unit_test_setup(test_report, setup),
         cmocka_unit_test_setup(test_usage, setup),
     };

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "audit_log.h"
+#include "hls/kl_abi.h"
 #include "host/report.h"
 
 static char dir[] = "/tmp/test_audit_report_XXXXXX", path[64], html[64], error[AUDIT_ERROR_CHARS];
@@ -276,6 +277,72 @@ static void test_caps(void **state)
     assert_int_equal(n_gap_row, 40);
 }
 
+/* What became of the cards, and of the models, in words. */
+static void test_cards(void **state)
+{
+    static const struct {
+        enum audit_event_code code;
+        uint64_t value[4];
+        const char *name, *text;
+    } cases[] = {
+        {AUDIT_EVENT_CARD_FAILOVER,
+         {1, AUDIT_CARD_SEQUENCE, 7, 4711},
+         "card-failover",
+         "card 1: answer out of order (request 4711 of stream 7) "},
+        {AUDIT_EVENT_CARD_QUARANTINE,
+         {0, AUDIT_CARD_DIFFERS, 9, 4710},
+         "card-quarantine",
+         "card 0: answer other than the cpu backend's, stream 9; last proved request 4710 "},
+        {AUDIT_EVENT_CARD_RESET, {2, 0, 0, 0}, "card-reset", "card 2: reset, loaded, being probed "},
+        {AUDIT_EVENT_CARD_PROBE_FAILED,
+         {3, AUDIT_CARD_DAMAGED, 0, 0},
+         "card-probe-failed",
+         "card 3: damaged answer "},
+        {AUDIT_EVENT_CARD_RECOVERED,
+         {4, 0, 0, 257},
+         "card-recovered",
+         "card 4 serves again after 257 equal probes "},
+        {AUDIT_EVENT_CARD_STATE_LOST, {5, 0, 11, 0}, "card-state-lost", "card 5: stream 11 starts anew "},
+        {AUDIT_EVENT_MODEL_SWITCH,
+         {1, 0xf122334455667788, 0, 0},
+         "model-switch",
+         "to slot 1, image f122334455667788 "},
+        {AUDIT_EVENT_MODEL_LOAD,
+         {1, 0xf122334455667788, KL_E_BUSY, 0},
+         "model-load",
+         "slot 1, image f122334455667788 busy (status "},
+        {AUDIT_EVENT_DEVICE_ERROR,
+         {AUDIT_DEVICE_FAILED, 3, 0, 0},
+         "device-error",
+         "refuses access or is gone (status 65538) "},
+    };
+    (void)state;
+    struct audit_log *audit = open_log(AUDIT_CLOCK_REPLAY);
+    uint64_t seed = 1;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct audit_record *r = audit_reserve(audit);
+        r->event = (struct audit_event){.kind = AUDIT_EVENT, .code = (uint16_t)cases[i].code, .at = 5};
+        memset(r->event.symbol, ' ', 8);
+        memcpy(r->event.value, cases[i].value, sizeof(r->event.value));
+        audit_commit(audit);
+        struct audit_prediction p = log_prediction(&seed, i);
+        p.flags |= AUDIT_FLAG_MIRROR;
+        put(audit, &p);
+    }
+    audit_stop(audit, 6);
+    close_log(audit);
+    report(0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char cell[256];
+        snprintf(cell, sizeof(cell), "<td class=\"w\">%s</td>", cases[i].name);
+        assert_has(cell);
+        snprintf(cell, sizeof(cell), "<td>%s", cases[i].text);
+        assert_has(cell);
+        snprintf(cell, sizeof(cell), "1 %s", cases[i].name);
+        assert_has(cell);
+    }
+}
+
 static void test_damaged_log(void **state)
 {
     (void)state;
@@ -310,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_extreme_values),
         cmocka_unit_test(test_no_prediction),
         cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_cards),
         cmocka_unit_test(test_damaged_log),
     };
     int result = cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void both_modes_inline_thread_and_child(void **state)
 static void with_latency(void **state)
 {
     (void)state;
-    clean_run("", "--accel xrt");
+    clean_run("KL_SIM_LATENCY=on", "--accel xrt");
 }
 
 static void registers_without_host_memory(void **state)
@@ -124,6 +124,7 @@ static void refused(const char *environment, const char *because, const char *ar
 {
     struct command_result c = command_shell("%s '%s' run --pcap %s --model %s --out %s %s", environment,
                                             KILLLINE, day, model, fresh(), args);
+    assert_null(strstr(c.err, "makes 0 to -1"));
     if (c.status != 1 || !strstr(c.err, because))
         print_error("%s run %s: status %d, expected '%s' in:\n%s\n", environment, args, c.status, because,
                     c.err);
@@ -146,6 +147,8 @@ static void what_cannot_work_says_why(void **state)
     refused("", "no-such.xclbin", "--accel xrt --set xrt.xclbin=no-such.xclbin");
     refused("", "fast", "--accel xrt --set xrt.xclbin=" KL_XRT_DIR "/kl_fast.xclbin --set accel_build=small");
     refused("", "device 5", "--accel xrt --set 'xrt.devices=[\"5\"]'");
+    refused("KL_SIM_DEVICES=0", "KL_SIM_DEVICES is a number from 1 to 16", "--accel xrt");
+    refused("KL_SIM_EXEC=x", "KL_SIM_EXEC is inline, thread or child", "--accel xrt");
     refused("KL_SIM_FAULT=refuse-load", "", "--accel xrt");
     refused("KL_SIM_FAULT=memory-full", "", "--accel xrt");
     snprintf(line, sizeof(line), "--accel xrt --set xrt.xclbin=%s", day);

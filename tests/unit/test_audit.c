@@ -398,16 +398,104 @@ static void test_names(void **state)
         assert_non_null(audit_event_name(code));
     assert_null(audit_event_name(AUDIT_EVENT_CODE_COUNT));
     assert_string_equal(audit_event_name(AUDIT_EVENT_RECORDS_LOST), "records-lost");
+    for (unsigned code = 1; code < AUDIT_EVENT_CODE_COUNT; code++)
+        for (unsigned k = 1; k < code; k++)
+            assert_string_not_equal(audit_event_name(code), audit_event_name(k));
+    static const char *const cards[] = {"card-failover",     "card-quarantine", "card-reset",
+                                        "card-probe-failed", "card-recovered",  "card-state-lost"};
+    for (unsigned k = 0; k < 6; k++)
+        assert_string_equal(audit_event_name(AUDIT_EVENT_CARD_FAILOVER + k), cards[k]);
+    assert_string_equal(audit_event_name(AUDIT_EVENT_MODEL_SWITCH), "model-switch");
     /* every status has words of its own */
-    const uint64_t statuses[] = {
-        KL_OK,           KL_E_ABI,   KL_E_OP,    KL_E_SLOT,           KL_E_STREAM,          KL_E_EMPTY,
-        KL_E_IMAGE_HASH, KL_E_IMAGE, KL_E_INPUT, AUDIT_DEVICE_SILENT, AUDIT_DEVICE_NONSENSE};
-    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+    static const uint64_t statuses[] = {KL_OK,
+                                        KL_E_ABI,
+                                        KL_E_OP,
+                                        KL_E_SLOT,
+                                        KL_E_STREAM,
+                                        KL_E_EMPTY,
+                                        KL_E_IMAGE,
+                                        KL_E_IMAGE_HASH,
+                                        KL_E_INPUT,
+                                        KL_E_SHAPE,
+                                        KL_E_STATE,
+                                        KL_E_BUSY,
+                                        KL_E_PEER,
+                                        AUDIT_DEVICE_SILENT,
+                                        AUDIT_DEVICE_NONSENSE,
+                                        AUDIT_DEVICE_FAILED};
+    enum { N_STATUS = sizeof(statuses) / sizeof(statuses[0]) };
+    for (size_t i = 0; i < N_STATUS; i++) {
         assert_string_not_equal(audit_device_name(statuses[i]), "unknown status");
         for (size_t k = 0; k < i; k++)
             assert_string_not_equal(audit_device_name(statuses[i]), audit_device_name(statuses[k]));
     }
+    /* and there are no others */
+    unsigned n_named = 0;
+    for (uint64_t status = 0; status < 0x20000; status++)
+        n_named += strcmp(audit_device_name(status), "unknown status") != 0;
+    assert_int_equal(n_named, N_STATUS);
+    assert_string_equal(audit_device_name(AUDIT_DEVICE_FAILED), "refuses access or is gone");
     assert_string_equal(audit_device_name(UINT64_MAX), "unknown status");
+    for (uint64_t reason = 0; reason <= AUDIT_CARD_LOAD; reason++) {
+        assert_string_not_equal(audit_card_name(reason), "unknown");
+        for (uint64_t k = 0; k < reason; k++)
+            assert_string_not_equal(audit_card_name(reason), audit_card_name(k));
+    }
+    assert_string_equal(audit_card_name(AUDIT_CARD_SILENT), "no answer in time");
+    assert_string_equal(audit_card_name(AUDIT_CARD_DIFFERS), "answer other than the cpu backend's");
+    assert_string_equal(audit_card_name(AUDIT_CARD_LOAD + 1), "unknown");
+    assert_string_equal(audit_card_name(UINT64_MAX), "unknown");
+}
+
+static void test_card_text(void **state)
+{
+    (void)state;
+    static const struct {
+        enum audit_event_code code;
+        uint64_t value[4];
+        const char *text;
+    } cases[] = {
+        {AUDIT_EVENT_CARD_FAILOVER,
+         {1, AUDIT_CARD_SILENT, 7, 4711},
+         "card 1: no answer in time (request 4711 of stream 7)"},
+        {AUDIT_EVENT_CARD_QUARANTINE,
+         {0, AUDIT_CARD_DIFFERS, 9, 4710},
+         "card 0: answer other than the cpu backend's, stream 9; last proved request 4710"},
+        {AUDIT_EVENT_CARD_RESET, {2, AUDIT_CARD_OK, 0, 0}, "card 2: reset, loaded, being probed"},
+        {AUDIT_EVENT_CARD_RESET, {2, AUDIT_CARD_REFUSED, 0, 0}, "card 2: refuses access or is gone"},
+        {AUDIT_EVENT_CARD_PROBE_FAILED, {3, AUDIT_CARD_LOAD, 0, 0}, "card 3: model does not load"},
+        {AUDIT_EVENT_CARD_RECOVERED,
+         {4, AUDIT_CARD_OK, 0, 257},
+         "card 4 serves again after 257 equal probes"},
+        {AUDIT_EVENT_CARD_STATE_LOST, {5, AUDIT_CARD_OK, 11, 0}, "card 5: stream 11 starts anew"},
+        /* from a file, which can hold anything */
+        {AUDIT_EVENT_CARD_FAILOVER,
+         {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX},
+         "card 18446744073709551615: unknown (request 18446744073709551615 of stream 18446744073709551615)"},
+    };
+    char text[AUDIT_CARD_TEXT_CHARS];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct audit_event e = {.code = (uint16_t)cases[i].code};
+        memcpy(e.value, cases[i].value, sizeof(e.value));
+        assert_int_equal(audit_card_text(&e, text), strlen(cases[i].text));
+        assert_string_equal(text, cases[i].text);
+    }
+    /* the longest text of each code fits */
+    for (unsigned code = AUDIT_EVENT_CARD_FAILOVER; code <= AUDIT_EVENT_CARD_STATE_LOST; code++)
+        for (uint64_t reason = 0; reason <= AUDIT_CARD_LOAD + 1; reason++) {
+            const struct audit_event e = {.code = (uint16_t)code,
+                                          .value = {UINT64_MAX, reason, UINT64_MAX, UINT64_MAX}};
+            const int n = audit_card_text(&e, text);
+            assert_true(n > 0 && n < AUDIT_CARD_TEXT_CHARS);
+        }
+    strcpy(text, "as it was");
+    for (unsigned code = 0; code <= AUDIT_EVENT_CODE_COUNT; code++) {
+        const struct audit_event e = {.code = (uint16_t)code};
+        if (code >= AUDIT_EVENT_CARD_FAILOVER && code <= AUDIT_EVENT_CARD_STATE_LOST)
+            continue;
+        assert_int_equal(audit_card_text(&e, text), 0);
+        assert_string_equal(text, "as it was");
+    }
 }
 
 int main(void)
@@ -429,6 +517,7 @@ int main(void)
         cmocka_unit_test_setup(test_bad_configurations, setup),
         cmocka_unit_test_setup(test_closed_without_stop, setup),
         cmocka_unit_test_setup(test_names, setup),
+        cmocka_unit_test_setup(test_card_text, setup),
     };
     int result = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "host/accel.h"
+#include "host/accel_xrt.h"
 #include "host/audit.h"
 #include "host/config.h"
 #include "host/intake.h"
@@ -106,13 +107,111 @@ static void accelerators_are_chosen_by_name(void **state)
         assert_true(c->cpu.prepare_thread);
         config_free(c);
     }
-    refused("accel: gpu\n", "accel: 'gpu' is none of csim, cpu");
+    refused("accel: gpu\n", "accel: 'gpu' is none of csim, cpu, xrt");
     refused("accel_build: medium\n", "accel_build: 'medium' is none of auto, small, fast, large");
     refused("cpu: {variant: sse2}\n",
             "variant: 'sse2' is none of auto, avx512vnni, avx512bw, avx2, portable");
     refused("accel_units: 0\n", "accel_units: 0 is not within 1..2");
     refused("accel_units: 3\n", "accel_units: 3 is not within 1..2");
     refused("{accel: cpu, accel_units: 2}\n", "accel=csim");
+}
+
+static void cards_are_listed(void **state)
+{
+    (void)state;
+    struct config *c = parse(NULL, NULL);
+    assert_non_null(c);
+    assert_int_equal(c->xrt.devices_count, 1);
+    assert_string_equal(c->xrt.devices[0], "0");
+    assert_int_equal(c->xrt.units, 1);
+    assert_string_equal(c->xrt.xclbin, "");
+    assert_int_equal(c->xrt.mode, ACCEL_XRT_DOORBELL);
+    config_free(c);
+    /* a list replaces the list before it */
+    c = parse("{accel: xrt, xrt: {devices: [\"0\", \"1\", \"2\"], units: 2, mode: run}}",
+              "xrt: {devices: [\"0000:3b:00.1\", 1], xclbin: kl_small.xclbin}");
+    assert_non_null(c);
+    assert_int_equal(c->accel, CONFIG_ACCEL_XRT);
+    assert_int_equal(c->xrt.devices_count, 2);
+    assert_string_equal(c->xrt.devices[0], "0000:3b:00.1");
+    assert_string_equal(c->xrt.devices[1], "1");
+    assert_int_equal(c->xrt.units, 2);
+    assert_string_equal(c->xrt.xclbin, "kl_small.xclbin");
+    assert_int_equal(c->xrt.mode, ACCEL_XRT_RUN);
+    config_free(c);
+    static const char *const eight[] = {"xrt: {devices: [a, b, c, d, e, f, g, h]}", "xrt: {units: 8}",
+                                        "xrt: {devices: [a, b, c, d], units: 2}",
+                                        "xrt: {devices: [a, b], units: 4}"};
+    for (size_t i = 0; i < sizeof(eight) / sizeof(eight[0]); i++) {
+        c = parse(eight[i], NULL);
+        if (!c)
+            fail_msg("%s: %s", eight[i], error);
+        config_free(c);
+    }
+    refused("xrt: {devices: [a, b, c, d, e, f, g, h, i]}", "first.yaml");
+    refused("xrt: {devices: [a, b, c, d, e, f, g, h, i]}", "devices");
+    refused("xrt: {devices: []}", "devices");
+    refused("xrt: {devices: [\"\"]}", "devices");
+    refused("xrt: {devices: \"0\"}", "devices");
+    refused("xrt: {devices: [\"01234567890123456789012345678901\"]}", "devices");
+    refused("xrt: {units: 0}", "xrt.units: 0 is not within 1..8");
+    refused("xrt: {units: 9}", "xrt.units: 9 is not within 1..8");
+    refused("xrt: {devices: [a, b, c], units: 3}",
+            "xrt.devices, xrt.units: 3 devices with 3 units each: 8 units in all");
+    refused("xrt: {mode: fast}", "mode: 'fast' is none of doorbell, run");
+    refused("xrt: {card: 0}", "card");
+    refused("{accel: xrt, accel_units: 2}", "accel_units: 2 that split");
+    refused("{accel: xrt, accel_units: 2}", "xrt.devices, xrt.units"); /* what would be right */
+    c = parse("{accel: csim, accel_units: 2, xrt: {units: 2}}", NULL);
+    assert_non_null(c);
+    config_free(c);
+}
+
+static void the_guard_has_its_limits(void **state)
+{
+    (void)state;
+    struct config *c = parse(NULL, NULL);
+    assert_non_null(c);
+    assert_int_equal(c->guard.check_every, 1);
+    assert_int_equal(c->guard.probes, 256);
+    assert_int_equal(c->guard.retry_ms, 100);
+    assert_false(c->guard.prove);
+    config_free(c);
+    c = parse("guard: {check_every: 0, prove: true, probes: 1, retry_ms: 60000}", NULL);
+    assert_non_null(c);
+    assert_int_equal(c->guard.check_every, 0);
+    assert_int_equal(c->guard.probes, 1);
+    assert_int_equal(c->guard.retry_ms, 60000);
+    assert_true(c->guard.prove);
+    config_free(c);
+    c = parse("guard: {check_every: 4294967295, probes: 1000000, retry_ms: 1}", NULL);
+    assert_non_null(c);
+    assert_int_equal(c->guard.check_every, UINT32_MAX);
+    config_free(c);
+    refused("guard: {probes: 0}", "guard.probes: 0 is not within 1..1000000");
+    refused("guard: {probes: 1000001}", "guard.probes: 1000001 is not within 1..1000000");
+    refused("guard: {retry_ms: 0}", "guard.retry_ms: 0 is not within 1..60000");
+    refused("guard: {retry_ms: 60001}", "guard.retry_ms: 60001 is not within 1..60000");
+    refused("guard: {check_every: -1}", "check_every");
+    refused("guard: {prove: maybe}", "prove: 'maybe' is none of true, false");
+}
+
+static void a_model_switch_is_off_unless_asked_for(void **state)
+{
+    (void)state;
+    struct config *c = parse(NULL, NULL);
+    assert_non_null(c);
+    assert_string_equal(c->model_switch.model, "");
+    assert_int_equal(c->model_switch.after_ms, 0);
+    config_free(c);
+    c = parse("model_switch: {model: next.klm}", "model_switch: {after_ms: 1500}");
+    assert_non_null(c);
+    assert_string_equal(c->model_switch.model, "next.klm");
+    assert_int_equal(c->model_switch.after_ms, 1500);
+    config_free(c);
+    refused("model_switch: {after_ms: 1.5}", "after_ms: '1.5' is no whole number");
+    refused("model_switch: {after_ms: 4294967296}", "after_ms");
+    refused("model_switch: next.klm", "model_switch");
 }
 
 static void hash_tells_configurations_apart(void **state)
@@ -263,6 +362,9 @@ int main(void)
         cmocka_unit_test(defaults_are_the_documented_file),
         cmocka_unit_test(later_layers_win_key_by_key),
         cmocka_unit_test(accelerators_are_chosen_by_name),
+        cmocka_unit_test(cards_are_listed),
+        cmocka_unit_test(the_guard_has_its_limits),
+        cmocka_unit_test(a_model_switch_is_off_unless_asked_for),
         cmocka_unit_test(hash_tells_configurations_apart),
         cmocka_unit_test(the_kill_line_stays_below_a_millisecond),
         cmocka_unit_test(numbers_are_taken_whole_or_not_at_all),

@@ -228,7 +228,7 @@ static void closing_and_loading_again_reset(void **state)
     rig_close(&rig);
     xrtDeviceClose(other);
     rig_open(&rig, 1);
-    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), 4);
+    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), KL_CONTROL_IDLE);
     assert_int_equal(rig_read(&rig, RIG_REG(KL_REG_REQUEST_TAIL)), 0);
     rig_close(&rig);
     free(image);
@@ -286,8 +286,8 @@ static void malformed_xclbins_are_refused(void **state)
     stream->m_sectionKind = BITSTREAM_PARTIAL_PDI;
     assert_int_not_equal(xrtDeviceLoadXclbin(device, axlf), 0);
     stream->m_sectionKind = BITSTREAM;
-    /* No sections but those beside it. (An offset beyond the end XRT follows itself: a host checks that first,
-     * host/xclbin.h.) */
+    /* No sections but those beside it. (An offset beyond the end XRT follows itself: a host checks that
+     * first, host/xclbin.h.) */
     struct axlf_section_header *connectivity = section(axlf, CONNECTIVITY);
     connectivity->m_sectionKind = DEBUG_DATA;
     assert_int_not_equal(xrtDeviceLoadXclbin(device, axlf), 0);

@@ -107,7 +107,7 @@ static void doorbell_with_rings_in_host_memory(void **state)
     struct kl_image_header *image = rig_image(2);
     rig_open(&rig, 1);
     rig_serve(&rig, KL_CONFIG_REQUEST_FROM_HOST | KL_CONFIG_RESULT_TO_HOST);
-    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), 0x81);
+    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), KL_CONTROL_START | KL_CONTROL_AUTO_RESTART);
     assert_int_equal(rig_load_by_bell(&rig, 1, image), KL_OK);
     rig_load_reference(&rig, 1, image);
     for (uint32_t i = 0; i < 40; i++) {
@@ -193,7 +193,7 @@ static void doorbell_with_rings_in_registers(void **state)
 static void await_idle(const struct rig *rig)
 {
     const uint64_t until = rig_now_ms() + RIG_DEADLINE_MS;
-    while (!(rig_read(rig, KL_MAP_CONTROL) & 4))
+    while (!(rig_read(rig, KL_MAP_CONTROL) & KL_CONTROL_IDLE))
         assert_true(rig_now_ms() < until);
 }
 
@@ -204,7 +204,7 @@ static void starts_by_register(void **state)
     struct rig rig;
     struct kl_image_header *image = rig_image(4);
     rig_open(&rig, 1);
-    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), 4);
+    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), KL_CONTROL_IDLE);
     rig_serve(&rig, KL_CONFIG_REQUEST_FROM_HOST | KL_CONFIG_RESULT_TO_HOST);
     assert_int_equal(rig_load_by_bell(&rig, 0, image), KL_OK);
     rig_load_reference(&rig, 0, image);
@@ -216,14 +216,14 @@ static void starts_by_register(void **state)
     memcpy(rig.request_at, &request, sizeof request);
     rig_write(&rig, KL_MAP_COMMAND, KL_COMMAND_SAVE);
     rig_write_address(&rig, KL_MAP_STATE, xrtBOAddress(rig.state));
-    rig_write(&rig, KL_MAP_CONTROL, 1);
+    rig_write(&rig, KL_MAP_CONTROL, KL_CONTROL_START);
     await_idle(&rig);
     rig_sync_out(&rig);
     struct kl_state expected;
     assert_int_equal(kl_build_small.save(rig.reference, 0, 3, &expected), KL_OK);
     assert_memory_equal(rig.state_at, &expected, sizeof expected);
     rig_write(&rig, KL_MAP_COMMAND, KL_COMMAND_SERVICE);
-    rig_write(&rig, KL_MAP_CONTROL, 0x81);
+    rig_write(&rig, KL_MAP_CONTROL, KL_CONTROL_START | KL_CONTROL_AUTO_RESTART);
     rig_steps(&rig, 3, 6, 5);
     rig_close(&rig);
     free(image);
@@ -237,13 +237,13 @@ static void done_is_cleared_by_reading(void **state)
     rig_open(&rig, 1);
     rig_write(&rig, KL_MAP_COMMAND, KL_COMMAND_INFO);
     rig_write_address(&rig, KL_MAP_RESULT, xrtBOAddress(rig.result));
-    rig_write(&rig, KL_MAP_CONTROL, 1);
+    rig_write(&rig, KL_MAP_CONTROL, KL_CONTROL_START);
     const uint64_t until = rig_now_ms() + RIG_DEADLINE_MS;
     uint32_t value;
-    while (!((value = rig_read(&rig, KL_MAP_CONTROL)) & 2))
+    while (!((value = rig_read(&rig, KL_MAP_CONTROL)) & KL_CONTROL_DONE))
         assert_true(rig_now_ms() < until);
     assert_int_equal(value, 6);
-    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), 4);
+    assert_int_equal(rig_read(&rig, KL_MAP_CONTROL), KL_CONTROL_IDLE);
     rig_close(&rig);
 }
 

@@ -315,7 +315,7 @@ static inline void rig_serve(struct rig *rig, uint32_t config)
     rig_write_address(rig, KL_MAP_REQUEST, xrtBOAddress(rig->request));
     rig_write_address(rig, KL_MAP_RESULT, xrtBOAddress(rig->result));
     rig_write(rig, RIG_REG(KL_REG_CONFIG), config);
-    rig_write(rig, KL_MAP_CONTROL, 0x81);
+    rig_write(rig, KL_MAP_CONTROL, KL_CONTROL_START | KL_CONTROL_AUTO_RESTART);
     rig->tail = 0;
 }
 

@@ -87,6 +87,37 @@ static void metadata_refused(void **state)
     expect_refused(file, "argument slot is there twice");
 }
 
+/* n elements in one another, in the core (4 deep already). The caller frees. */
+static char *nested(int n)
+{
+    char *text = calloc(1, (size_t)n * 7 + 1), *at = text;
+    assert_non_null(text);
+    for (int i = 0; i < n; i++)
+        at = stpcpy(at, "<a>");
+    for (int i = 0; i < n; i++)
+        at = stpcpy(at, "</a>");
+    return text;
+}
+
+/* XRT's own parser would end its stack. */
+static void nested_elements(void **state)
+{
+    (void)state;
+    static const int deep[] = {61, 200000};
+    char *text = nested(60);
+    struct xclbin_file file = xclbin_file_make(1, 0);
+    xclbin_file_edit(&file, "<kernelClocks/>", text);
+    free(text);
+    expect_accepted(file);
+    for (size_t i = 0; i < sizeof deep / sizeof deep[0]; i++) {
+        text = nested(deep[i]);
+        file = xclbin_file_make(1, 0);
+        xclbin_file_edit(&file, "<kernelClocks/>", text);
+        free(text);
+        expect_refused(file, "nested more than 64 deep");
+    }
+}
+
 /* Kernels elsewhere than where XRT looks, and what v++ writes besides. */
 static void metadata_accepted(void **state)
 {
@@ -126,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metadata_refused),
+        cmocka_unit_test(nested_elements),
         cmocka_unit_test(metadata_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
