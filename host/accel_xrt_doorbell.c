@@ -139,7 +139,7 @@ static int doorbell_poll(struct accel *accel, struct kl_result *result)
 /* Until the unit rests. */
 static int wait_idle(struct accel_xrt *self)
 {
-    const uint64_t limit_ns = accel_xrt_now_ns() + XRT_UNIT_LIMIT_MS * (uint64_t)1000000;
+    const uint64_t start_ns = accel_xrt_now_ns();
     uint32_t control;
     do {
         if (get(self, KL_MAP_CONTROL, &control))
@@ -148,7 +148,7 @@ static int wait_idle(struct accel_xrt *self)
             return accel_xrt_fail(self);
         if (control & KL_CONTROL_IDLE && !(control & KL_CONTROL_START))
             return 0;
-    } while (accel_xrt_now_ns() < limit_ns);
+    } while (accel_xrt_may_wait(start_ns, XRT_UNIT_LIMIT_MS));
     return accel_xrt_fail(self);
 }
 
@@ -271,7 +271,7 @@ static int drain(struct accel_xrt *self, uint32_t *n_done)
  * refused doorbell's, and never shows. */
 static int drain_load(struct accel_xrt *self)
 {
-    const uint64_t limit_ns = accel_xrt_now_ns() + XRT_LOAD_LIMIT_MS * (uint64_t)1000000;
+    const uint64_t start_ns = accel_xrt_now_ns();
     uint32_t done;
     if (get(self, word(KL_REG_LOAD_DOORBELL), &self->load.number) || get(self, word(KL_REG_LOAD_DONE), &done))
         return -1;
@@ -279,7 +279,7 @@ static int drain_load(struct accel_xrt *self)
         return 0;
     if (put(self, KL_MAP_CONTROL, KL_CONTROL_START | KL_CONTROL_AUTO_RESTART))
         return -1;
-    while (done != self->load.number && accel_xrt_now_ns() < limit_ns)
+    while (done != self->load.number && accel_xrt_may_wait(start_ns, XRT_LOAD_LIMIT_MS))
         if (get(self, word(KL_REG_LOAD_DONE), &done))
             return -1;
     return put(self, KL_MAP_CONTROL, 0) || wait_idle(self) ? -1 : 0;

@@ -141,10 +141,10 @@ static int run_command(struct accel_xrt *self, uint32_t command)
 {
     if (set_arguments(self, XRT_PLACE_COLD, command, 0, 0) || run_start(self, XRT_PLACE_COLD, 0))
         return accel_xrt_fail(self);
-    const uint64_t limit_ns = accel_xrt_now_ns() + XRT_UNIT_LIMIT_MS * (uint64_t)1000000;
+    const uint64_t start_ns = accel_xrt_now_ns();
     int ended;
     while (!(ended = run_state(self, XRT_PLACE_COLD)))
-        if (accel_xrt_now_ns() > limit_ns)
+        if (!accel_xrt_may_wait(start_ns, XRT_UNIT_LIMIT_MS))
             return accel_xrt_fail(self);
     return ended < 0 ? -1 : 0;
 }

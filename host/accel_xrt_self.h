@@ -259,6 +259,10 @@ int accel_xrt_try(int (*call)(void *context, char *error), void *context, char *
 /* ---- accel_xrt_worker.c ---- */
 
 uint64_t accel_xrt_now_ns(void);
+/* For a cold loop that looks at a unit, between two looks: 1, or 0: it has waited for limit_ms since
+ * start_ns. Whoever waits for longer than a card takes sleeps in here: the threads of a software device may
+ * need this very processor. */
+int accel_xrt_may_wait(uint64_t start_ns, uint32_t limit_ms);
 int accel_xrt_worker_start(struct accel_xrt *self);
 /* 0, or -1: it does not come back from its task, and must stay with all of self. */
 int accel_xrt_worker_stop(struct accel_xrt *self);

@@ -16,6 +16,17 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+int accel_xrt_may_wait(uint64_t start_ns, uint32_t limit_ms)
+{
+    enum { SPIN_NS = 200 * 1000 };
+    const uint64_t waited_ns = accel_xrt_now_ns() - start_ns;
+    if (waited_ns > limit_ms * (uint64_t)1000000)
+        return 0;
+    if (waited_ns > SPIN_NS)
+        nap();
+    return 1;
+}
+
 static int guarded(void *context, char *error)
 {
     struct accel_xrt *self = context;

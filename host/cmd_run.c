@@ -389,7 +389,15 @@ static int open_all(struct run *run)
                 "this machine's TSC is not invariant, its cycles are not time: use --clock replay");
         run->clock.hz = 1e9; /* only bounds waiting then */
     }
-    return load_stamps(run) || open_model(run) || make_folder(run) || open_log(run) || open_ports(run);
+    if (load_stamps(run) || open_model(run) || make_folder(run))
+        return 1;
+    /* From here on there is a log, and a signal ends the run with a closed one. Before, it ends the program:
+     * reading a day, or a card that does not come, may take long. */
+    const struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    return open_log(run) || open_ports(run);
 }
 
 /* ---- running ---- */
@@ -429,10 +437,6 @@ static int run_appliance(struct run *run)
     run->appliance = appliance_create(&config, error);
     if (!run->appliance)
         return cmd_error("%s", error);
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
     pthread_t thread;
     uint64_t frames = 0;
     if (pthread_create(&thread, NULL, poll_thread, run->appliance))

@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 enum {
-    N_RX_MBUF = 2047, /* twice the ring; more would cost the poll loop TLB misses (measured: 150 ns a frame) */
+    N_RX_MBUF =
+        2047, /* twice the ring; more would cost the poll loop TLB misses (measured: 150 ns a frame) */
     N_TX_MBUF = 1023,
     N_RING = 1024,
     N_DESC = 1024,

@@ -174,7 +174,7 @@ static void test_text(void **state)
                                        "floor",
                                        "due -> receive begins",
                                        "port_receive called",
-                                       "-> record in the writer's ring",
+                                       "-> features hashed, record in the writer's ring",
                                        "kill line at 999 us",
                                        "other than inference: p50",
                                        "audit writer on"};

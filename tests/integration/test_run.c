@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "run_day.h"
+#include "system_calls.h"
 
 /* Runs `killline run ARGS --json`, checks its exit status and that stderr holds `says`, returns the object.
  */
@@ -465,48 +466,13 @@ static void torn_captures_are_worked_off_and_reported(void **state)
     json_decref(json);
 }
 
-/* Between the poll thread's two name changes its trace is empty. Not under AddressSanitizer, whose own
- * allocator maps memory at any time. allowed: an awk pattern of what a software device may do in there. */
 #ifndef __SANITIZE_ADDRESS__
-static void no_system_call(const char *environment, const char *args, const char *allowed)
-{
-    char itch[64], trace[64];
-    snprintf(itch, sizeof(itch), "%s/whole.itch50", folder);
-    snprintf(trace, sizeof(trace), "%s/trace", folder);
-    struct command_result c = command_shell(
-        "rm -f %s.*; %s strace -ff -o %s %s run --itch %s --model %s --out %s --clock real --set "
-        "egress.device=net_null0 --set audit.on_full=wait --json %s",
-        trace, environment, trace, KILLLINE, itch, model, fresh(), args);
-    if (c.status)
-        print_error("%s\n%s\n", c.out, c.err);
-    assert_int_equal(c.status, 0);
-    command_free(&c);
-    /* prints the lines between the marks; exits 3 when no thread shows both */
-    c = command_shell(
-        "awk '/PR_SET_NAME, \"kl-poll\"/ {inside = 1; began++; next} /PR_SET_NAME, \"kl-poll-done\"/ "
-        "{inside = 0; ended++} inside && !/^%s/ {print} END {exit began == 1 && ended == 1 ? 0 : 3}' %s.*",
-        allowed, trace);
-    if (c.status || c.out[0])
-        print_error("%s %s: system calls in the poll loop, or no marks (status %d):\n%.2000s%s\n",
-                    environment, args, c.status, c.out, c.err);
-    assert_int_equal(c.status, 0);
-    assert_string_equal(c.out, "");
-    assert_string_equal(c.err, "");
-    command_free(&c);
-}
-
 static void the_poll_loop_makes_no_system_call(void **state)
 {
     (void)state;
-    static const char *const none = "$none";
-    no_system_call("", "", none);
-    /* XRT itself makes none: a register access is a store or a load, and in run mode its wait, which would
-     * sleep, is never called. */
-    no_system_call("KL_SIM_EXEC=inline", "--accel xrt", none);
-    no_system_call("KL_SIM_EXEC=inline", "--accel xrt --xrt-mode run", none);
-    /* What takes a card's place wakes its own thread or process when that has gone to sleep. */
-    no_system_call("KL_SIM_EXEC=thread", "--accel xrt", "futex\\(0x[0-9a-f]+, FUTEX_WAKE, ");
-    no_system_call("KL_SIM_EXEC=child", "--accel xrt", "futex\\(0x[0-9a-f]+, FUTEX_WAKE, ");
+    char itch[64];
+    snprintf(itch, sizeof(itch), "%s/whole.itch50", folder);
+    assert_no_system_call("", itch, "", NULL);
 }
 #endif
 

@@ -282,6 +282,28 @@ static void the_real_clock(void **state)
         }
 }
 
+/* As soon as there is a log, the ports are still being opened. */
+static void a_signal_while_it_opens_leaves_a_closed_log(void **state)
+{
+    (void)state;
+    static const char *const signals[] = {"TERM", "HUP"};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        char out[64];
+        strcpy(out, fresh());
+        struct command_result c =
+            command_shell("'%s' run --pcap %s --model %s --out %s --accel xrt --json & pid=$!; "
+                          "until test -e %s/audit.kla || ! kill -0 $pid; do sleep 0.01; done; "
+                          "kill -%s $pid; wait $pid",
+                          KILLLINE, day, model, out, out, signals[i]);
+        assert_int_equal(c.status, 1);
+        assert_non_null(strstr(c.err, "stopped by a signal after "));
+        command_free(&c);
+        c = command_run("audit verify %s", out);
+        assert_int_equal(c.status, 0);
+        command_free(&c);
+    }
+}
+
 static int make_day(void **state)
 {
     (void)state;
@@ -307,6 +329,7 @@ int main(void)
         cmocka_unit_test(one_fault_each),
         cmocka_unit_test(unproved_answers_end_with_the_comparison),
         cmocka_unit_test(the_real_clock),
+        cmocka_unit_test(a_signal_while_it_opens_leaves_a_closed_log),
     };
     return cmocka_run_group_tests(tests, make_day, remove_day);
 }

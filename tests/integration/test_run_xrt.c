@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "run_json.h"
+#include "system_calls.h"
 
 static char reference[64]; /* csim's run */
 static json_t *reference_json;
@@ -188,6 +189,35 @@ static void models_switch_without_a_missed_tick(void **state)
     command_free(&c);
 }
 
+/* XRT itself makes none: a register access of it is a store or a load, and its waits, which sleep, are never
+ * called. What takes a card's place wakes its own thread or process when that has gone to sleep. (A card's
+ * driver enters the kernel for each run of run mode: its queue lies there.) */
+#ifndef __SANITIZE_ADDRESS__
+static void the_poll_loop_makes_no_system_call(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *carried_out, *mode, *allowed;
+    } way[] = {{"inline", "doorbell", NULL},
+               {"inline", "run", NULL},
+               {"thread", "doorbell", "^futex\\(0x[0-9a-f]+, FUTEX_WAKE, "},
+               {"child", "doorbell", "^futex\\(0x[0-9a-f]+, FUTEX_WAKE, "}};
+    char itch[64], environment[320], args[160];
+    snprintf(itch, sizeof(itch), "%s/whole.itch50", folder);
+    struct command_result c =
+        command_run("synth --out %s/whole.pcap --itch %s --seed 5 --seconds 2", folder, itch);
+    assert_int_equal(c.status, 0);
+    command_free(&c);
+    for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+        snprintf(environment, sizeof(environment), "XILINX_XRT='%s' KL_SIM_EXEC=%s KL_SIM_LATENCY=off",
+                 KL_XRT_DIR, way[i].carried_out);
+        snprintf(args, sizeof(args), "--accel xrt --xrt-mode %s --set killline.device_timeout_us=100000",
+                 way[i].mode);
+        assert_no_system_call(environment, itch, args, way[i].allowed);
+    }
+}
+#endif
+
 static int make_day(void **state)
 {
     (void)state;
@@ -216,6 +246,9 @@ int main(void)
         cmocka_unit_test(the_real_clock),
         cmocka_unit_test(what_cannot_work_says_why),
         cmocka_unit_test(models_switch_without_a_missed_tick),
+#ifndef __SANITIZE_ADDRESS__
+        cmocka_unit_test(the_poll_loop_makes_no_system_call),
+#endif
     };
     return cmocka_run_group_tests(tests, make_day, remove_day);
 }

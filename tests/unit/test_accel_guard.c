@@ -373,6 +373,29 @@ static void it_says_what_it_is(void **state)
     rig_end(rig);
 }
 
+/* How long a card takes for a model is not the same every time. What comes after what is. */
+static void inline_loads_come_one_after_the_other(void **state)
+{
+    (void)state;
+    const struct accel_guard_options options = rig_options(3);
+    struct rig *rig = rig_open(&options, 44);
+    struct accel *guard = rig->guard;
+    enum { DELAY = 5 };
+    for (uint32_t i = 0; i < 3; i++)
+        rig->card[i].load_delay = DELAY + i;
+    assert_int_equal(guard->ops->load_begin(guard, 0, rig->images[0], rig->images[0]->size_bytes), KL_OK);
+    uint32_t status, n_under_way = 0;
+    while ((status = guard->ops->load_advance(guard)) == KL_E_BUSY)
+        for (uint32_t i = 0; i < 3 && rig->card[i].load_waits; i++) {
+            n_under_way++;
+            for (uint32_t later = i + 1; later < 3; later++)
+                assert_int_equal(rig->card[later].load_waits, DELAY + later);
+        }
+    assert_int_equal(status, KL_OK);
+    assert_true(n_under_way > 0);
+    rig_end(rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +412,7 @@ int main(void)
         cmocka_unit_test(news_is_bounded),
         cmocka_unit_test(cards_of_another_build_are_refused),
         cmocka_unit_test(it_says_what_it_is),
+        cmocka_unit_test(inline_loads_come_one_after_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
