@@ -310,10 +310,10 @@ static_assert(offsetof(struct kl_info, image_hash) == 48, "no hidden padding");
  *
  * Rings in memory: registers cost a host an access of their own per word, memory does not. With
  * KL_CONFIG_RESULT_TO_HOST an answer also goes to entry (tail % KL_QUEUE_DEPTH) of the buffer at the kernel's
- * argument `result`, before KL_REG_RESULT_TAIL moves; it may be polled there by its seq_no and its check.
- * With KL_CONFIG_REQUEST_FROM_HOST a request is read from entry (tail % KL_QUEUE_DEPTH) of the buffer at the
- * argument `request`, not from the request ring here; the host has written it before KL_REG_REQUEST_TAIL.
- * KL_REG_CONFIG changes only while nothing is outstanding. */
+ * argument `result`; it may be polled there by its seq_no and its check, and only those say that it has come:
+ * memory and registers are different ways. With KL_CONFIG_REQUEST_FROM_HOST a request is read from entry
+ * (tail % KL_QUEUE_DEPTH) of the buffer at the argument `request`, not from the request ring here; the host
+ * has written it before KL_REG_REQUEST_TAIL. KL_REG_CONFIG changes only while nothing is outstanding. */
 enum kl_reg {
     KL_REG_INFO = 0, /* struct kl_info, read only */
     KL_REG_REQUEST_TAIL = 32,

@@ -240,7 +240,9 @@ static void mirror_later(struct guard *g, struct guard_card *c, const struct kl_
                                                     ++c->n_step % g->check_every == 0);
     if (stream->stale && request->op != KL_OP_RESET)
         return;
+    const int was_stale = stream->stale;
     stream->stale = guard_queue(c, g->models, request, result, is_compared, with_cycles(stream)) != 0;
+    c->gone_stale += stream->stale && !was_stale;
 }
 
 /* The oldest request's answer, from its card. 1: there; 0: not yet, or it is not the card's to answer any
@@ -365,5 +367,6 @@ void accel_guard_stats(const struct accel *accel, uint32_t card, struct accel_gu
         .resets_failed = atomic_load_explicit(&c->resets_failed, memory_order_relaxed),
         .recoveries = c->recoveries,
         .states_lost = c->states_lost,
+        .gone_stale = c->gone_stale,
     };
 }

@@ -19,6 +19,8 @@
  * that ever asked for KL_REQUEST_PREPARE: there the device chooses when it prepares. wait_cycles are the
  * device's alone. An answer that is LATE moved no state, and the mirror does not follow it.
  *
+ * A device resets only as a whole: a unit that hangs comes back when the others of its device are closed too.
+ *
  * An image that was loaded has to stay where it is until close: a card that comes back is loaded from it.
  * close takes up to two seconds per card whose thread hangs in a call of the device's; that card is left
  * behind open. */
@@ -88,6 +90,8 @@ struct accel_guard_stats { /* of one card */
     uint64_t mirror_answers; /* that its mirror gave instead */
     uint64_t compared, differed;
     uint64_t failovers, quarantines, resets, resets_failed, recoveries, states_lost;
+    uint64_t gone_stale; /* streams that the mirror fell behind with: neither stepped there nor compared until
+                            their next reset. The mirror's thread needs a core of its own */
 };
 
 /* NULL with a message: out of memory, a thread that does not start, cards of other builds. */

@@ -27,7 +27,7 @@ enum {
 };
 
 /* TSC: by far longer than any card takes for a model. One that is not done by then is silent. */
-#define GUARD_LOAD_CYCLES 4000000000u
+#define GUARD_LOAD_CYCLES 20000000000ull /* 4 to 10 s, above what a backend allows itself */
 
 /* A model as answers have to show it. image NULL: no model in this slot. */
 struct guard_model {
@@ -97,7 +97,7 @@ struct guard_card {
     struct guard_stream streams[KL_N_SLOT][KL_N_STREAM_MAX]; /* those of other cards stay unused */
     uint64_t n_step;                                         /* for check_every */
     uint64_t answers_since_back;
-    uint64_t answers, mirror_answers, failovers, quarantines, recoveries, states_lost;
+    uint64_t answers, mirror_answers, failovers, quarantines, recoveries, states_lost, gone_stale;
     uint64_t resets_told, resets_failed_told; /* by events */
     uint32_t load_status, mirror_load_status; /* of a load under way; KL_E_BUSY: not ended */
     int is_syncing, finish_sent;

@@ -304,6 +304,7 @@ struct accel *accel_xrt_open(const struct accel_xrt_options *options, char error
         return NULL;
     }
     self->mode = modes[options->mode];
+    self->torn_limit = options->torn_cycles ? options->torn_cycles : XRT_TORN_CYCLES;
     self->accel.ops = self->mode->ops;
     self->build = options->build;
     self->info.unit = options->unit;

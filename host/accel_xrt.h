@@ -24,6 +24,10 @@ struct accel_xrt_options {
     uint32_t unit;      /* compute unit, from 0, in the order of the xclbin's IP_LAYOUT */
     enum accel_xrt_mode mode;
     const struct kl_build *build; /* whose kernel the xclbin has to hold */
+    /* TSC: an answer whose bytes have begun to come and are not whole after that is damaged, and handed out
+     * as it is. 0: 100,000, some 30 us; on a bus they come within a microsecond of each other, but a software
+     * device's thread or process may be interrupted between two of them. */
+    uint64_t torn_cycles;
 };
 
 struct accel_xrt_info {

@@ -121,7 +121,7 @@ static int doorbell_poll(struct accel *accel, struct kl_result *result)
     int got;
     if (self->has_ring) {
         got = xrt_result_get(self->result[self->n_answered % KL_QUEUE_DEPTH], result);
-        if (got < 0 && ++self->n_torn < XRT_TORN_POLLS)
+        if (got < 0 && xrt_may_be_torn(self))
             return 0;
     } else {
         got = get_by_registers(self, result);

@@ -88,7 +88,7 @@ static int run_poll(struct accel *accel, struct kl_result *result)
     /* Over DMA the card's copy was not cleared, a transfer more per request: what a run that wrote nothing
      * leaves is an old answer, by its seq_no. */
     const int got = xrt_result_get(self->result[place], result);
-    if (got <= 0 && self->result_buffer[place].is_host && ++self->n_torn < XRT_TORN_POLLS)
+    if (got <= 0 && self->result_buffer[place].is_host && xrt_may_be_torn(self))
         return 0;
     if (got == 0) /* it has ended, and gave none: nobody takes this for one */
         memset(result, 0, sizeof *result);

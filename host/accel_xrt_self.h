@@ -32,6 +32,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <x86intrin.h>
 
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_device.h>
@@ -124,8 +125,8 @@ struct accel_xrt {
     int has_ring;         /* doorbell mode: rings in the host's memory */
     uint32_t n_submitted; /* free-running, like the registers that they are written to */
     uint32_t n_answered;
-    uint32_t n_freed; /* RESULT_HEAD as written */
-    uint32_t n_torn;  /* polls that found the next answer damaged */
+    uint32_t n_freed;                /* RESULT_HEAD as written */
+    uint64_t torn_since, torn_limit; /* TSC; when the next answer was first found torn, 0: not yet */
     struct kl_request *request[XRT_N_PLACE];
     struct kl_result *result[XRT_N_PLACE];
     struct xrt_pending pending[KL_QUEUE_DEPTH];
@@ -232,9 +233,17 @@ static inline int xrt_result_get(const struct kl_result *at, struct kl_result *r
     return result->check == kl_result_check(result) ? 1 : -1;
 }
 
-/* Whoever polls faster than an answer's bytes come finds it torn; they come within a microsecond of each
- * other. What stays so for so many polls, some 10 us and more, is damaged, and the caller's to see. */
-enum { XRT_TORN_POLLS = 1024 };
+enum { XRT_TORN_CYCLES = 100000 };
+
+/* Whoever polls faster than an answer's bytes come finds it torn. 1: it may still become whole; 0: it has
+ * been so for too long, and is the caller's to see. */
+static inline int xrt_may_be_torn(struct accel_xrt *self)
+{
+    const uint64_t now = __rdtsc();
+    if (!self->torn_since)
+        self->torn_since = now;
+    return now - self->torn_since < self->torn_limit;
+}
 
 /* The last look at an answer that poll gives: a masked request's is the one that its own slot would have got.
  */
@@ -247,7 +256,7 @@ static inline void xrt_answer_finish(struct accel_xrt *self, struct kl_result *r
         result->slot = pending->slot;
         result->check = kl_result_check(result);
     }
-    self->n_torn = 0;
+    self->torn_since = 0;
     self->n_answered++;
 }
 

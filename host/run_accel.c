@@ -83,13 +83,16 @@ static int open_xrt(const struct config *c, double tsc_hz, struct run_accel *run
     struct accel *cards[ACCEL_GUARD_CARDS_MAX];
     if (choose_driver(c, error) || choose_xclbin(c, run->build, path, error))
         return -1;
+    /* A replay is to be the same on a busy machine: half a second. */
+    const uint64_t patience = c->clock == CONFIG_CLOCK_REPLAY ? (uint64_t)(tsc_hz / 2) : 0;
     for (unsigned d = 0; d < c->xrt.devices_count; d++)
         for (uint32_t u = 0; u < c->xrt.units; u++) {
             const struct accel_xrt_options options = {.device = c->xrt.devices[d],
                                                       .xclbin = path,
                                                       .unit = u,
                                                       .mode = (enum accel_xrt_mode)c->xrt.mode,
-                                                      .build = run->build};
+                                                      .build = run->build,
+                                                      .torn_cycles = patience};
             struct accel *card = accel_xrt_open(&options, error);
             if (!card) {
                 while (run->n_card) {

@@ -24,6 +24,16 @@ void run_summary_cards_text(const struct run_summary *s, FILE *out)
             (unsigned long long)g.compared, (unsigned long long)g.differed,
             (unsigned long long)(g.failovers + g.quarantines), (unsigned long long)g.recoveries);
     }
+    for (uint32_t c = 0; c < run->n_card; c++) {
+        struct accel_guard_stats g;
+        accel_guard_stats(run->guard, c, &g);
+        if (g.gone_stale)
+            fprintf(out,
+                    "             card %u: the cpu backend fell behind with %llu streams, which were not "
+                    "compared from then on: "
+                    "its thread needs a core of its own\n",
+                    c, (unsigned long long)g.gone_stale);
+    }
     if (stats->failover_ns_max > 0)
         fprintf(out, "             longest failover %.1f us (measured)\n", stats->failover_ns_max / 1e3);
 }
@@ -45,6 +55,7 @@ static void put(json_t *o, const struct accel_guard_stats *g)
     count(o, "resets_failed", g->resets_failed);
     count(o, "recoveries", g->recoveries);
     count(o, "states_lost", g->states_lost);
+    count(o, "gone_stale", g->gone_stale);
 }
 
 json_t *run_summary_cards_json(const struct run_summary *s)
@@ -78,6 +89,7 @@ json_t *run_summary_cards_json(const struct run_summary *s)
         all.resets_failed += g.resets_failed;
         all.recoveries += g.recoveries;
         all.states_lost += g.states_lost;
+        all.gone_stale += g.gone_stale;
     }
     json_object_set_new(o, "name", json_string(first->name));
     json_object_set_new(o, "software_device", json_boolean(first->software_device));

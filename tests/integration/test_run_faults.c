@@ -177,8 +177,8 @@ static void one_fault_each(void **state)
          0, 1},
         {"bit flipped in the answer, run mode", "KL_SIM_FAULT=flip-answer:after=1000,bit=70",
          "--xrt-mode run", AUDIT_CARD_DAMAGED, 0, 1},
-        {"bit flipped in a weight, proving", "KL_SIM_FAULT=flip-weight:after=1001",
-         "--set guard.prove=true", AUDIT_CARD_DIFFERS, 0, 1},
+        {"bit flipped in a weight, proving", "KL_SIM_FAULT=flip-weight:after=1001", "--set guard.prove=true",
+         AUDIT_CARD_DIFFERS, 0, 1},
         {"lost doorbell", "KL_SIM_FAULT=lose-doorbell:after=1001", "", AUDIT_CARD_SILENT, 1, 1},
         {"duplicate answer", "KL_SIM_FAULT=duplicate:after=1000", "", AUDIT_CARD_SEQUENCE, 0, 1},
         {"vanishes for ever", "KL_SIM_FAULT=vanish:after=1001,count=0", "", AUDIT_CARD_SILENT, 1, 0},
@@ -203,8 +203,8 @@ static void unproved_answers_end_with_the_comparison(void **state)
         strcpy(out, fresh());
         snprintf(args, sizeof(args), "--accel xrt --set guard.check_every=%u --set guard.probes=20",
                  check_every[c]);
-        json_t *json = run_json_with("KL_SIM_LATENCY=off KL_SIM_FAULT=flip-weight:after=1001",
-                                     model, out, args);
+        json_t *json =
+            run_json_with("KL_SIM_LATENCY=off KL_SIM_FAULT=flip-weight:after=1001", model, out, args);
         assert_int_equal(number_at(json, "device", "quarantines"), 1);
         assert_int_equal(number_at(json, "device", "recoveries"), 1);
         struct log log = read_log(out);
