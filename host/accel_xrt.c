@@ -179,7 +179,8 @@ static int open_kernel(struct accel_xrt *self, char error[ACCEL_ERROR_CHARS])
     if (self->kernel)
         return 0;
     snprintf(error, ACCEL_ERROR_CHARS,
-             "device %s: XRT does not open %s%s: it is in use%s; XRT's own words stand above",
+             "device %s: XRT does not open %s%s: it is in use%s, or the file's description of it is not "
+             "whole (what XRT says on stderr)",
              self->device_name, self->unit_name, self->mode->is_exclusive ? " exclusively" : "",
              self->mode->is_exclusive ? ". Close what uses it, or take run mode" : " exclusively by another");
     return -1;
@@ -305,7 +306,18 @@ struct accel *accel_xrt_open(const struct accel_xrt_options *options, char error
     }
     self->mode = modes[options->mode];
     self->torn_limit = options->torn_cycles ? options->torn_cycles : XRT_TORN_CYCLES;
-    self->accel.ops = self->mode->ops;
+    self->ops = (struct accel_ops){.name = "xrt",
+                                   .submit = self->mode->submit,
+                                   .poll = self->mode->poll,
+                                   .load_begin = accel_xrt_load_begin,
+                                   .load_advance = accel_xrt_load_advance,
+                                   .save = accel_xrt_save,
+                                   .restore = accel_xrt_restore,
+                                   .info = accel_xrt_unit_info,
+                                   .warm = accel_xrt_warm,
+                                   .reset = accel_xrt_reset,
+                                   .close = accel_xrt_close};
+    self->accel.ops = &self->ops;
     self->build = options->build;
     self->info.unit = options->unit;
     self->info.mode = options->mode;

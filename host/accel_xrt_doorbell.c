@@ -373,22 +373,9 @@ static uint64_t doorbell_cycles(struct accel_xrt *self)
     return (uint64_t)high << 32 | low;
 }
 
-static const struct accel_ops doorbell_ops = {
-    .name = "xrt",
+const struct xrt_mode accel_xrt_doorbell_mode = {
     .submit = doorbell_submit,
     .poll = doorbell_poll,
-    .load_begin = accel_xrt_load_begin,
-    .load_advance = accel_xrt_load_advance,
-    .save = accel_xrt_save,
-    .restore = accel_xrt_restore,
-    .info = accel_xrt_unit_info,
-    .warm = accel_xrt_warm,
-    .reset = accel_xrt_reset,
-    .close = accel_xrt_close,
-};
-
-const struct xrt_mode accel_xrt_doorbell_mode = {
-    .ops = &doorbell_ops,
     .name = "doorbell",
     .is_exclusive = 1,
     .open = doorbell_open,

@@ -84,9 +84,9 @@ static int run_poll(struct accel *accel, struct kl_result *result)
         return ended;
     if (accel_xrt_from_device(&self->result_buffer[place], sizeof *result))
         return accel_xrt_fail(self);
-    /* The end of a run may be seen before the last bytes of what it wrote to the host's memory. */
-    /* Over DMA the card's copy was not cleared, a transfer more per request: what a run that wrote nothing
-     * leaves is an old answer, by its seq_no. */
+    /* The end of a run may be seen before the last bytes of what it wrote to the host's memory. Over DMA the
+     * card's copy was not cleared, a transfer more per request: what a run that wrote nothing leaves is an
+     * old answer, by its seq_no. */
     const int got = xrt_result_get(self->result[place], result);
     if (got <= 0 && self->result_buffer[place].is_host && xrt_may_be_torn(self))
         return 0;
@@ -212,22 +212,9 @@ static uint64_t run_cycles(struct accel_xrt *self)
     return self->n_submitted == self->n_answered && !read_info(self) ? self->got_info.cycles : 0;
 }
 
-static const struct accel_ops run_ops = {
-    .name = "xrt",
+const struct xrt_mode accel_xrt_run_mode = {
     .submit = run_submit,
     .poll = run_poll,
-    .load_begin = accel_xrt_load_begin,
-    .load_advance = accel_xrt_load_advance,
-    .save = accel_xrt_save,
-    .restore = accel_xrt_restore,
-    .info = accel_xrt_unit_info,
-    .warm = accel_xrt_warm,
-    .reset = accel_xrt_reset,
-    .close = accel_xrt_close,
-};
-
-const struct xrt_mode accel_xrt_run_mode = {
-    .ops = &run_ops,
     .name = "run",
     .is_exclusive = 0,
     .open = run_open,

@@ -102,7 +102,8 @@ struct xrt_worker {
 
 /* The two modes. -1: the device failed, or with an error: a message. Cold but for load_poll. */
 struct xrt_mode {
-    const struct accel_ops *ops;
+    int (*submit)(struct accel *accel, const struct kl_request *request); /* struct accel_ops's */
+    int (*poll)(struct accel *accel, struct kl_result *result);
     const char *name;
     int is_exclusive; /* how the kernel has to be opened */
     /* Places and unit, up to kl_info in self->got_info; then, checked, up to requests. */
@@ -116,7 +117,8 @@ struct xrt_mode {
 };
 
 struct accel_xrt {
-    struct accel accel; /* first: ops find the rest through it */
+    struct accel accel;   /* first: ops find the rest through it */
+    struct accel_ops ops; /* accel.ops: the mode's submit and poll, the rest is both's */
 
     /* The poll loop's. */
     const struct xrt_mode *mode;

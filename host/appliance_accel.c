@@ -4,7 +4,7 @@
 
 #include "appliance_self.h"
 
-enum { FAIR = 4 }; /* times the expected inference */
+enum { FAIR = 4 }; /* a card that has had so many times the expected inference is silent */
 
 /* Time is up. A guard has the answer from elsewhere; 0, or -1: there is none. */
 static int give_up(struct appliance *a, uint64_t left)
@@ -17,8 +17,6 @@ static int give_up(struct appliance *a, uint64_t left)
     return 0;
 }
 
-/* One request to its answer: enum kl_status, or enum audit_device. left: until the answer is worth nothing
- * any more, in the run's clock; a device that needs longer costs this one. */
 uint32_t appliance_call(struct appliance *a, enum kl_op op, uint32_t slot, uint32_t stream,
                         uint32_t budget_cycles, uint64_t left)
 {
@@ -81,12 +79,12 @@ static int plausible(const struct appliance *a)
            r->logit_frac < 64 && !(r->flags & ~KL_RESULT_LATE) && (!r->flags || a->request.budget_cycles);
 }
 
-/* A step's answer; status as call_accel's. */
+/* A guard has judged what its cards answer. */
 uint32_t appliance_step(struct appliance *a, uint32_t slot, uint32_t stream, uint32_t budget_cycles,
                         uint64_t left)
 {
     uint32_t status = appliance_call(a, KL_OP_STEP, slot, stream, budget_cycles, left);
-    return status == KL_OK && !plausible(a) ? AUDIT_DEVICE_NONSENSE : status;
+    return status == KL_OK && !a->cfg.guard && !plausible(a) ? AUDIT_DEVICE_NONSENSE : status;
 }
 
 enum verdict appliance_device_error(struct appliance *a, const struct intake_tick *tick, uint32_t status)

@@ -250,20 +250,14 @@ static double stamp_ns(const struct clock_calibration *clock)
 
 static int open_model(struct pipeline *p)
 {
-    char error[MODEL_ERROR_CHARS], reason[ACCEL_ERROR_CHARS];
+    char error[ACCEL_ERROR_CHARS];
     const char *path = p->opt.model          ? p->opt.model
                        : p->config->model[0] ? p->config->model
                                              : KL_MODEL_DEFAULT;
     p->report.model = path;
-    if (model_load(path, &p->model, error))
+    if (run_accel_model(path, &p->model, error) ||
+        run_accel_open(p->config, &p->model, path, NULL, p->rig.clock.hz, &p->accel, error))
         return cmd_error("%s", error);
-    if (p->model.feature_schema != FEATURES_SCHEMA || p->model.n_feature != FEATURES_N)
-        return cmd_error(
-            "%s: trained on feature schema %u with %u features, this build computes schema %d with "
-            "%d: train it again (models/README.md)",
-            path, p->model.feature_schema, p->model.n_feature, FEATURES_SCHEMA, FEATURES_N);
-    if (run_accel_open(p->config, &p->model, path, NULL, p->rig.clock.hz, &p->accel, reason))
-        return cmd_error("%s", reason);
     return 0;
 }
 

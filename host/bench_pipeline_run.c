@@ -328,16 +328,23 @@ static void record(struct bench_pipeline_result *result, int row, uint64_t cycle
     histogram_record(&result->floor[row], floor_cycles);
 }
 
-static void take_sample(const struct bench *b, const struct sample *s, struct bench_pipeline_result *result)
+/* An idle loop is in port_receive when a frame becomes due, and may be interrupted there: the time before
+ * counts for no frame. */
+static void take_sample(const struct bench *b, struct sample *s, struct bench_pipeline_result *result)
 {
     uint64_t stages = 0, floors = 0;
     for (int i = 0; i < TRACE_N_STAGE; i++) {
         stages += s->cycles[i];
         floors += s->floor_cycles[i];
-        if (s->reached & 1u << i)
-            record(result, i, s->cycles[i], s->floor_cycles[i]);
     }
     const uint64_t total = s->end - due_of(b, s->frame_no);
+    const uint64_t before = stages + floors > total ? stages + floors - total : 0;
+    const uint64_t early = before < s->cycles[TRACE_RECEIVE] ? before : s->cycles[TRACE_RECEIVE];
+    s->cycles[TRACE_RECEIVE] -= early;
+    stages -= early;
+    for (int i = 0; i < TRACE_N_STAGE; i++)
+        if (s->reached & 1u << i)
+            record(result, i, s->cycles[i], s->floor_cycles[i]);
     record(result, BENCH_PIPELINE_TOTAL, total, floors);
     record(result, BENCH_PIPELINE_WAIT, total > stages + floors ? total - stages - floors : 0, 0);
     if (s->verdict == VERDICT_PUBLISHED)
@@ -359,7 +366,7 @@ static int summarise(struct bench *b, struct bench_pipeline_result *result)
     result->ring_full = b->ring_full;
     uint64_t by_verdict[VERDICT_COUNT] = {0}, last = b->start;
     for (uint64_t i = 0; i < b->n_sample; i++) {
-        const struct sample *s = &b->samples[i];
+        struct sample *s = &b->samples[i];
         by_verdict[s->verdict]++;
         if (s->frame_no == UINT32_MAX) {
             result->preload_ticks++;

@@ -219,19 +219,6 @@ static int load_stamps(struct run *run)
     return 0;
 }
 
-static int read_model(const char *path, struct model *model)
-{
-    char error[MODEL_ERROR_CHARS];
-    if (model_load(path, model, error))
-        return cmd_error("%s", error);
-    if (model->feature_schema != FEATURES_SCHEMA || model->n_feature != FEATURES_N)
-        return cmd_error(
-            "%s: trained on feature schema %u with %u features, this build computes schema %d with %d: "
-            "train it again (models/README.md)",
-            path, model->feature_schema, model->n_feature, FEATURES_SCHEMA, FEATURES_N);
-    return 0;
-}
-
 /* The log names the classes once. */
 static int same_classes(const struct model *a, const struct model *b)
 {
@@ -248,8 +235,9 @@ static int open_model(struct run *run)
                        : run->config->model[0] ? run->config->model
                                                : KL_MODEL_DEFAULT,
                *next = run->config->model_switch.model;
-    if (read_model(path, &run->model) || (next[0] && read_model(next, &run->next_model)))
-        return 1;
+    if (run_accel_model(path, &run->model, error) ||
+        (next[0] && run_accel_model(next, &run->next_model, error)))
+        return cmd_error("%s", error);
     if (next[0] && !same_classes(&run->model, &run->next_model))
         return cmd_error("model_switch.model=%s: its classes are not those of %s, and a log names them once",
                          next, path);

@@ -5,6 +5,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "features.h"
+
+int run_accel_model(const char *path, struct model *model, char error[ACCEL_ERROR_CHARS])
+{
+    static_assert((int)MODEL_ERROR_CHARS <= (int)ACCEL_ERROR_CHARS, "the reader's message fits");
+    if (model_load(path, model, error))
+        return -1;
+    if (model->feature_schema == FEATURES_SCHEMA && model->n_feature == FEATURES_N)
+        return 0;
+    snprintf(error, ACCEL_ERROR_CHARS,
+             "%.200s: trained on feature schema %u with %u features, this build computes schema %d with %d: "
+             "train it "
+             "again (models/README.md)",
+             path, model->feature_schema, model->n_feature, FEATURES_SCHEMA, FEATURES_N);
+    return -1;
+}
+
 /* The build whose limits and modelled cycles hold, whatever backend computes: the smallest that takes both
  * models, or the one asked for. With none that does, loading says what does not fit. */
 static const struct kl_build *choose_build(const struct config *c, const struct model *model,

@@ -1,4 +1,5 @@
-/* Opens the accelerator that a configuration asks for and loads the model into slot 0. Cold code. */
+/* Reads a model, opens the accelerator that a configuration asks for and loads the model into slot 0. Cold
+ * code. */
 #ifndef RUN_ACCEL_H
 #define RUN_ACCEL_H
 
@@ -14,6 +15,10 @@ struct run_accel {
     uint32_t n_card;
     struct accel_xrt_info cards[ACCEL_GUARD_CARDS_MAX]; /* as opened */
 };
+
+/* Reads a package, and refuses one that was trained on other features than this build computes. 0, or -1 with
+ * a message; free with model_free either way. */
+int run_accel_model(const char *path, struct model *model, char error[ACCEL_ERROR_CHARS]);
 
 /* model: for slot 0, from path, which stands in messages. next: one that shall fit the same build later, or
  * NULL. tsc_hz: cycles per second. Both have to stay as long as *run. 0, or -1 with a message that says what

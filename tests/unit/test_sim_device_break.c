@@ -2,7 +2,6 @@
  * host, and that a reset brings the device back. */
 #include "test_sim_device_rig.h"
 
-static struct control *control;
 static struct kl_image_header *image;
 
 static const uint32_t RINGS = KL_CONFIG_REQUEST_FROM_HOST | KL_CONFIG_RESULT_TO_HOST;
@@ -412,7 +411,7 @@ static void only_the_unit_that_is_named(void **state)
 static int start(void **state)
 {
     (void)state;
-    control = rig_start(1);
+    rig_start(1);
     image = rig_image(1);
     return 0;
 }

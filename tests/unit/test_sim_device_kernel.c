@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 
-static struct control *control;
-
 /* ---- run mode ---- */
 
 static void runs(void **state)
@@ -388,19 +386,6 @@ static void hosts_threads_drive_units_at_once(void **state)
     free(image);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    control = rig_start(2);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    return unlink(getenv("KL_SIM_CONTROL"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,5 +399,5 @@ int main(void)
         cmocka_unit_test(two_units_and_two_devices),
         cmocka_unit_test(hosts_threads_drive_units_at_once),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, rig_two_devices, rig_no_devices);
 }

@@ -71,8 +71,11 @@ static inline const char *rig_xclbin(const char *name)
     return path;
 }
 
-/* Before XRT's first call. The control file, mapped here as well. */
-static inline struct control *rig_start(uint32_t n_device)
+/* The control file, mapped here as well. */
+static struct control *control;
+
+/* Before XRT's first call. */
+static inline void rig_start(uint32_t n_device)
 {
     static char path[] = "/tmp/test_sim_device_XXXXXX";
     char text[16], error[FAULT_ERROR_CHARS];
@@ -84,10 +87,23 @@ static inline struct control *rig_start(uint32_t n_device)
     setenv("KL_SIM_DEVICES", text, 1);
     setenv("KL_SIM_CONTROL", path, 1);
     unsetenv("KL_SIM_FAULT");
-    struct control *control = control_open(path, &fd, error);
+    control = control_open(path, &fd, error);
     assert_non_null(control);
     close(fd);
-    return control;
+}
+
+/* A group's set-up and end. */
+static inline int rig_two_devices(void **state)
+{
+    (void)state;
+    rig_start(2);
+    return 0;
+}
+
+static inline int rig_no_devices(void **state)
+{
+    (void)state;
+    return unlink(getenv("KL_SIM_CONTROL"));
 }
 
 static inline void rig_fault(const char *spec)
