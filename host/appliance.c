@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../net/wire.h"
 #include "intake_setup.h"
 
 enum {
@@ -13,10 +12,11 @@ enum {
      * would wait for a pause in the feed. */
     REPLAY_IDLE_POLLS = 4,
     REPLAY_TIMEOUT_S = 2, /* real time: a replay is to be the same on a busy machine */
-    FRAME_BYTES = PACKET_HEADERS_MAX + WIRE_BYTES,
-    EGRESS_SRC_PORT = 31075,
+    /* Bursts that are decoded before a tick that waits has its turn. More, and a tick of a short burst waits
+     * longer; fewer, and under overload ticks are inferred that are superseded a moment later. */
+    DRAIN_BURSTS = 4,
+    REPLAY_RING = 1024, /* the modelled port's ring, as port_open_ring's */
 };
-static_assert((int)FRAME_BYTES <= (int)PORT_FRAME_MAX, "a prediction is one frame");
 
 const char *appliance_stage_name(enum appliance_stage stage)
 {
@@ -26,241 +26,37 @@ const char *appliance_stage_name(enum appliance_stage stage)
 
 /* ---- audit ---- */
 
-void appliance_commit(struct appliance *a, const struct audit_record *record)
+static void commit_event(struct appliance *a, const struct audit_event *event)
 {
     struct audit_record *slot = audit_reserve(a->cfg.log);
     if (!slot) /* counted by the log itself */
         return;
-    memcpy(slot->body, record->body, sizeof(slot->body));
+    slot->event = *event;
     audit_commit(a->cfg.log);
 }
 
 void appliance_commit_event(struct appliance *a, enum audit_event_code code, uint16_t locate,
                             uint64_t feed_ts_ns, uint64_t value0, uint64_t value1)
 {
-    struct audit_record record = {.event = {.kind = AUDIT_EVENT,
-                                            .code = (uint16_t)code,
-                                            .at = appliance_now(a),
-                                            .feed_ts_ns = feed_ts_ns,
-                                            .locate = locate,
-                                            .value = {value0, value1}}};
-    memcpy(record.event.symbol, locate ? market_symbol(intake_market(a->intake), locate) : "        ",
-           sizeof(record.event.symbol));
-    appliance_commit(a, &record);
+    struct audit_event event = {.kind = AUDIT_EVENT,
+                                .code = (uint16_t)code,
+                                .at = appliance_now(a),
+                                .feed_ts_ns = feed_ts_ns,
+                                .locate = locate,
+                                .value = {value0, value1}};
+    memcpy(event.symbol, locate ? market_symbol(intake_market(a->intake), locate) : "        ",
+           sizeof(event.symbol));
+    commit_event(a, &event);
 }
 
-/* ---- one tick ---- */
-
-/* Builds the datagram in the send port's buffer; its length, or 0 when there is no buffer. */
-static uint32_t build_datagram(struct appliance *a, const struct intake_tick *tick, const char *symbol)
+void appliance_commit_values(struct appliance *a, enum audit_event_code code, const uint64_t value[4],
+                             const char *text)
 {
-    uint8_t *frame = port_tx_buffer(a->cfg.tx);
-    if (!frame)
-        return 0;
-    struct wire_prediction p = {.publish_seq = a->publish_seq + 1,
-                                .feed_seq_no = tick->seq_no,
-                                .feed_ts_ns = tick->feed_ts_ns,
-                                .locate = tick->locate,
-                                .cls = a->result.cls,
-                                .n_class = a->result.n_class,
-                                .slot = (uint8_t)a->result.slot,
-                                .model_hash = a->result.image_hash,
-                                .bid_price = tick->bbo.bid_price,
-                                .ask_price = tick->bbo.ask_price};
-    memcpy(p.symbol, symbol, sizeof(p.symbol));
-    for (int k = 0; k < a->result.n_class; k++)
-        p.logits[k] = wire_logit(a->result.logits[k], a->result.logit_frac);
-    uint8_t payload[WIRE_BYTES];
-    wire_encode(&p, payload);
-    return (uint32_t)packet_build(frame, a->egress_source, EGRESS_SRC_PORT, a->egress_ip,
-                                  a->cfg.config->egress.port, 0, payload, WIRE_BYTES);
-}
-
-static uint64_t age_at(const struct intake_tick *tick, uint64_t at, struct audit_prediction *r)
-{
-    int clamped;
-    uint64_t age = killline_age(tick->arrival, at, &clamped);
-    if (clamped)
-        r->flags |= AUDIT_FLAG_AGE_CLAMPED;
-    return age;
-}
-
-/* From the decoded tick to its verdict; *r gets the stamps and results of the stages that were reached. */
-static enum verdict judge(struct appliance *a, const struct intake_tick *tick, struct audit_prediction *r)
-{
-    struct stream *stream = &a->streams[tick->stream];
-    stream->needs_reset |= tick->restarted;
-    if (!tick->trading) {
-        stream->needs_reset = 1;
-        return VERDICT_HALTED;
-    }
-    if (!tick->reliable) {
-        stream->needs_reset = 1;
-        return VERDICT_BOOK_UNRELIABLE;
-    }
-    /* A stream that starts anew does so on the newest model. */
-    const uint8_t slot = stream->needs_reset ? a->slot : stream->slot;
-    const struct model *model = a->model[slot];
-    r->slot = slot;
-    features_tick(intake_features(a->intake), tick->stream, tick->locate, tick->feed_ts_ns,
-                  market_books(intake_market(a->intake)), a->raw);
-    features_quantise(model, a->raw, a->request.x);
-    appliance_spend(a, a->cfg.config->replay.features_ns);
-    uint32_t status;
-    if (stream->needs_reset) {
-        if (stream->at_work[slot]) {
-            /* Not what is left to the line: a tick that is late already would leave a sound card no time. */
-            status = appliance_call(a, KL_OP_RESET, slot, tick->stream, 0, a->threshold);
-            if (status != KL_OK)
-                return appliance_device_error(a, tick, status);
-            appliance_spend(a, a->cfg.config->replay.io_ns + appliance_kernel_ns(a, a->result.kernel_cycles));
-        }
-        stream->at_work[slot] = 0;
-        stream->ticks[slot] = 0;
-        stream->slot = slot;
-        stream->needs_reset = 0;
-    }
-
-    trace_mark(a->cfg.trace, TRACE_FEATURES);
-    uint64_t submitted = appliance_now(a), age = age_at(tick, submitted, r);
-    r->expected_cycles = a->expected;
-    if (!killline_can_make(age, a->expected, a->threshold)) {
-        a->expected = killline_expect_unproved(a->expected, a->threshold);
-        return VERDICT_EXPECTED_LATE;
-    }
-    r->submitted = submitted;
-    uint64_t left_ns = (uint64_t)((double)(a->threshold - age) * a->to_ns);
-    uint32_t budget_cycles = (uint32_t)(left_ns * a->cfg.config->replay.kernel_mhz / 1000);
-    stream->at_work[slot] = 1;
-    trace_mark(a->cfg.trace, TRACE_SUBMIT);
-    status = appliance_step(a, slot, tick->stream,
-                            budget_cycles ? budget_cycles : 1, /* 0 would be no budget at all */
-                            a->threshold - age);
-    trace_mark(a->cfg.trace, TRACE_INFERENCE);
-    r->request_seq = a->request_seq;
-    if (status != KL_OK)
-        return appliance_device_error(a, tick, status);
-    if (a->gave_up) {
-        /* The card did not answer by the kill line. The mirror has made the step: the stream goes on from
-         * there. */
-        r->flags |= AUDIT_FLAG_MIRROR;
-        stream->ticks[slot] += !(a->result.flags & KL_RESULT_LATE);
-        a->stats.device_errors++;
-        appliance_commit_event(a, AUDIT_EVENT_DEVICE_ERROR, tick->locate, tick->feed_ts_ns,
-                               AUDIT_DEVICE_SILENT, tick->stream);
-        return VERDICT_DEVICE_ERROR;
-    }
-    if (a->cfg.guard && accel_guard_mirrored(a->cfg.guard))
-        r->flags |= AUDIT_FLAG_MIRROR;
-    appliance_spend(a, a->cfg.config->replay.io_ns + appliance_kernel_ns(a, a->result.kernel_cycles));
-    r->completed = appliance_now(a);
-    r->kernel_cycles = a->result.kernel_cycles;
-    r->prepare_cycles = a->result.prepare_cycles;
-    if (a->result.flags & KL_RESULT_LATE) {
-        /* The kernel has seen that it cannot make the line and has not begun: as if the tick had not been
-         * submitted, the stream's state knows nothing of it. An inference takes longer than what was left. */
-        r->flags |= AUDIT_FLAG_KERNEL_LATE;
-        a->expected = killline_expect(a->expected, a->threshold - age + 1);
-        return VERDICT_EXPECTED_LATE;
-    }
-    r->flags |= AUDIT_FLAG_INFERRED;
-    r->cls = a->result.cls;
-    r->logit_frac = a->result.logit_frac;
-    memcpy(r->logits, a->result.logits, sizeof(r->logits));
-    if (++stream->ticks[slot] <= model->warmup_ticks)
-        return VERDICT_WARMING_UP;
-
-    trace_mark(a->cfg.trace, TRACE_CHECK);
-    uint32_t len = build_datagram(a, tick, r->symbol);
-    trace_mark(a->cfg.trace, TRACE_PUBLISH);
-    appliance_spend(a, a->cfg.config->replay.publish_ns);
-    /* The last thing before the send. */
-    r->decided = appliance_now_exactly(a);
-    r->age_cycles = age_at(tick, r->decided, r);
-    const int is_fresh = killline_fresh(r->age_cycles, a->threshold);
-    trace_mark(a->cfg.trace, TRACE_CHECK);
-    if (!is_fresh)
-        return VERDICT_STALE;
-    if (!len || port_send(a->cfg.tx, len)) {
-        a->stats.egress_errors++;
-        r->flags |= AUDIT_FLAG_EGRESS_FAILED;
-        return VERDICT_DEVICE_ERROR;
-    }
-    r->publish_seq = ++a->publish_seq;
-    trace_mark(a->cfg.trace, TRACE_PUBLISH);
-    return VERDICT_PUBLISHED;
-}
-
-static uint32_t saturate(uint64_t qty)
-{
-    return qty > UINT32_MAX ? UINT32_MAX : (uint32_t)qty;
-}
-
-static void record_stages(struct appliance *a, const struct audit_prediction *r)
-{
-    const uint64_t from[STAGE_COUNT] = {r->arrival, r->decoded, r->submitted, r->completed, r->arrival};
-    const uint64_t to[STAGE_COUNT] = {r->decoded, r->submitted, r->completed, r->decided, r->decided};
-    for (int s = 0; s < STAGE_COUNT; s++)
-        histogram_record(&a->stats.stage_ns[s],
-                         to[s] > from[s] ? (uint64_t)((double)(to[s] - from[s]) * a->to_ns + 0.5) : 0);
-    histogram_record(&a->stats.kernel_cycles, r->kernel_cycles);
-    histogram_record(&a->stats.prepare_cycles, r->prepare_cycles);
-}
-
-static void on_tick(void *ctx, const struct intake_tick *tick)
-{
-    struct appliance *a = ctx;
-    struct audit_record record = {.prediction = {.kind = AUDIT_PREDICTION,
-                                                 .slot = a->streams[tick->stream].slot,
-                                                 .arrival_clock = a->arrival_clock,
-                                                 .feed_seq_no = tick->seq_no,
-                                                 .feed_ts_ns = tick->feed_ts_ns,
-                                                 .locate = tick->locate,
-                                                 .stream = tick->stream,
-                                                 .arrival = tick->arrival,
-                                                 .decoded = appliance_now(a),
-                                                 .threshold_cycles = a->threshold,
-                                                 .bid_price = tick->bbo.bid_price,
-                                                 .ask_price = tick->bbo.ask_price,
-                                                 .bid_qty = saturate(tick->bbo.bid_qty),
-                                                 .ask_qty = saturate(tick->bbo.ask_qty)}};
-    struct audit_prediction *r = &record.prediction;
-    memcpy(r->symbol, market_symbol(intake_market(a->intake), tick->locate), sizeof(r->symbol));
-
-    enum verdict verdict = judge(a, tick, r);
-
-    /* From here on nothing is urgent. */
-    if (!r->decided) {
-        r->decided = appliance_now(a);
-        r->age_cycles = age_at(tick, r->decided, r);
-    }
-    if (tick->trading && tick->reliable) /* features were computed */
-        r->feature_hash = features_hash(a->request.x, a->model[r->slot]->n_feature);
-    r->verdict = (uint8_t)verdict;
-    a->stats.predictions++;
-    a->stats.verdicts[verdict]++;
-    if (r->flags & AUDIT_FLAG_INFERRED) {
-        record_stages(a, r);
-        a->expected = killline_expect(a->expected, r->decided - r->submitted);
-    }
-    if (verdict == VERDICT_PUBLISHED)
-        histogram_record(&a->stats.published_age_ns, (uint64_t)((double)r->age_cycles * a->to_ns + 0.5));
-    appliance_commit(a, &record);
-    trace_tick(a->cfg.trace, verdict);
-    /* The recurrent half of the stream's next step, off the critical path. Also where the kernel was late: a
-     * stream that comes anew and is never prepared could be late for ever. */
-    const int stepped = (r->flags & (AUDIT_FLAG_INFERRED | AUDIT_FLAG_MIRROR)) != 0;
-    if (r->flags & AUDIT_FLAG_KERNEL_LATE || (stepped && !a->prepares_by_flag))
-        appliance_prepare(a, tick, r->slot);
-    if (stepped && r->slot != a->slot)
-        appliance_step_next_model(a, tick);
-    /* Nothing is outstanding: a backend in this process carries the prepare out in here, a guard its mirror's
-     * work. */
-    if ((stepped && a->prepares_by_flag) || a->cfg.guard)
-        a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
-    if (a->cfg.guard)
-        appliance_card_news(a);
-    port_tx_prepare(a->cfg.tx);
+    struct audit_event event = {
+        .kind = AUDIT_EVENT, .code = (uint16_t)code, .at = appliance_now(a), .symbol = "        "};
+    memcpy(event.value, value, sizeof(event.value));
+    memcpy(event.text, text, strnlen(text, sizeof(event.text) - 1));
+    commit_event(a, &event);
 }
 
 /* ---- intake's other news ---- */
@@ -315,23 +111,22 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
                                                : AUDIT_ARRIVAL_TSC;
     a->now_ns = a->replay && cfg->n_frame ? cfg->stamps_ns[0] : 0;
     a->to_ns = a->replay ? 1.0 : 1e9 / cfg->clock.hz;
-    a->threshold = a->replay ? c->killline.threshold_us * 1000ull
-                             : clock_ns_to_cycles(&cfg->clock, c->killline.threshold_us * 1e3);
+    a->per_ns = a->replay ? 1.0 : cfg->clock.hz / 1e9;
+    a->stall_state = c->replay.stall.seed;
     a->timeout = clock_ns_to_cycles(&cfg->clock,
                                     a->replay ? REPLAY_TIMEOUT_S * 1e9 : c->killline.device_timeout_us * 1e3);
     a->model[0] = cfg->model;
-    a->model[1] = cfg->next_model;
+    a->model[1] = cfg->next_model ? cfg->next_model : cfg->backup;
     a->switching = cfg->next_model ? SWITCH_WAITING : SWITCH_NONE;
     config_parse_ip(c->egress.group, &a->egress_ip); /* checked when the configuration was read */
     config_parse_ip(c->egress.source, &a->egress_source);
-    a->request.abi_version = KL_ABI_VERSION;
     for (int s = 0; s < STAGE_COUNT; s++)
         histogram_init(&a->stats.stage_ns[s]);
     histogram_init(&a->stats.published_age_ns);
     histogram_init(&a->stats.kernel_cycles);
     histogram_init(&a->stats.prepare_cycles);
 
-    const struct intake_handler handler = {.tick = on_tick,
+    const struct intake_handler handler = {.tick = appliance_on_tick,
                                            .message = on_message,
                                            .gap = on_gap,
                                            .trading = on_trading,
@@ -350,92 +145,231 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
         return NULL;
     }
     intake_set_trace(a->intake, cfg->trace);
-    if (appliance_first_inference(a, error)) {
-        appliance_free(a);
-        return NULL;
-    }
-    return a;
+    if (appliance_govern_create(a))
+        snprintf(error, AUDIT_ERROR_CHARS, "out of memory for the governor");
+    else if (!appliance_warm_up(a, error))
+        return a;
+    appliance_free(a);
+    return NULL;
 }
 
-/* Replay: what the receiver's timer does while nothing has come, until this frame's arrival. A server that is
- * behind has frames waiting instead, and one of them may fill the hole. */
+/* ---- replay: one server ---- */
+
+/* splitmix64: the next of a sequence that is the same for the same seed. */
+static uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+void appliance_stall(struct appliance *a)
+{
+    const struct config_stall *stall = &a->cfg.config->replay.stall;
+    const uint64_t random = random_next(&a->stall_state);
+    if (random % 1000000 < stall->per_million)
+        a->now_ns += (random >> 20) % (stall->max_us * 1000ull + 1);
+}
+
+/* What the server does until this frame arrives: ticks that wait, the other slot, the receiver's timer. It
+ * begins nothing after it, and what it has begun it ends. */
 static void pass_time(struct appliance *a, uint64_t until)
 {
     while (a->now_ns < until) {
-        uint64_t due = intake_poll(a->intake, a->now_ns);
-        if (due >= until)
-            return;
-        if (due > a->now_ns)
-            a->now_ns = due;
+        const uint64_t began = a->now_ns;
+        if (appliance_n_pending(a)) {
+            appliance_work_off(a);
+            appliance_govern(a, a->now_ns);
+        } else if (!appliance_standby_work(a)) {
+            const uint64_t due = intake_poll(a->intake, a->now_ns);
+            if (appliance_n_pending(a))
+                continue;
+            appliance_govern(a, a->now_ns);
+            if (due >= until)
+                return;
+            if (due > a->now_ns)
+                a->now_ns = due;
+            continue;
+        }
+        governor_busy(a->governor, a->now_ns - began);
     }
 }
 
-static void on_packet(struct appliance *a, unsigned i, uint64_t frame_no, uint64_t arrival)
+/* Frames behind this one that have arrived. */
+static uint64_t arrived(struct appliance *a, uint64_t frame_no)
+{
+    uint64_t n = 0;
+    while (n < REPLAY_RING && frame_no + 1 + n < a->cfg.n_frame &&
+           a->cfg.stamps_ns[frame_no + 1 + n] <= a->now_ns)
+        n++;
+    return n;
+}
+
+static void replay_frame(struct appliance *a, uint64_t frame_no, uint32_t *drained)
+{
+    const uint64_t arrival = a->cfg.stamps_ns[frame_no];
+    if (arrival > a->now_ns)
+        *drained = 0;
+    pass_time(a, arrival);
+    if (a->cfg.guard && !appliance_n_pending(a)) {
+        for (int k = 0; k < REPLAY_IDLE_POLLS; k++)
+            a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
+        appliance_card_news(a);
+    }
+    if (*drained >= DRAIN_BURSTS * PORT_BURST && appliance_n_pending(a)) {
+        const uint64_t began = a->now_ns;
+        a->ring_used = arrived(a, frame_no);
+        a->ring_size = REPLAY_RING;
+        *drained = 0;
+        appliance_work_off(a);
+        appliance_govern(a, a->now_ns);
+        governor_busy(a->governor, a->now_ns - began);
+    }
+    if (arrival > a->now_ns) {
+        a->now_ns = arrival;
+        a->ring_used = 0;
+    }
+    ++*drained;
+}
+
+/* ---- the loop ---- */
+
+static void take_frame(struct appliance *a, unsigned i, uint64_t frame_no, uint64_t arrival,
+                       uint32_t *drained)
 {
     uint32_t len;
     const uint8_t *frame = port_packet(a->cfg.rx, i, &len);
     trace_packet(a->cfg.trace);
     if (a->replay) {
+        replay_frame(a, frame_no, drained);
         arrival = a->cfg.stamps_ns[frame_no];
-        if (a->cfg.guard) {
-            for (int k = 0; k < REPLAY_IDLE_POLLS; k++)
-                a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
-            appliance_card_news(a);
-        }
-        pass_time(a, arrival);
-        if (arrival > a->now_ns)
-            a->now_ns = arrival;
-        appliance_spend(a, a->cfg.config->replay.frame_ns);
     }
+    const uint64_t began = a->now_ns;
+    appliance_spend(a, a->cfg.config->replay.frame_ns);
     if (a->switching)
         appliance_advance_switch(a);
     intake_frame(a->intake, frame, len, arrival);
-    trace_begin(a->cfg.trace);
+    if (a->replay)
+        governor_busy(a->governor, a->now_ns - began);
+}
+
+static void replay_loop(struct appliance *a, uint64_t last_tsc)
+{
+    const struct appliance_config *cfg = &a->cfg;
+    uint64_t done = 0;
+    uint32_t drained = 0;
+    while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
+        const unsigned n = port_receive(cfg->rx);
+        const uint64_t tsc = clock_tsc();
+        for (unsigned i = 0; i < n && done < cfg->n_frame; i++)
+            take_frame(a, i, done++, 0, &drained);
+        port_release(cfg->rx);
+        if (n) {
+            last_tsc = tsc;
+        } else if (cfg->idle_limit_cycles && tsc - last_tsc > cfg->idle_limit_cycles) {
+            a->stats.timed_out = 1;
+            return;
+        } else {
+            _mm_pause();
+        }
+        atomic_store_explicit(&a->frames, done, memory_order_relaxed); /* for people: no order needed */
+    }
+}
+
+/* Nothing waits, nothing came. */
+static void idle(struct appliance *a, uint64_t tsc, uint64_t keep_warm)
+{
+    const struct appliance_config *cfg = &a->cfg;
+    if (a->switching)
+        appliance_advance_switch(a);
+    if (cfg->guard) {
+        cfg->accel->ops->poll(cfg->accel, &a->result);
+        appliance_card_news(a);
+    }
+    if (appliance_standby_work(a)) {
+        a->warmed_at = tsc;
+    } else if (keep_warm && (int64_t)(tsc - a->warmed_at) > (int64_t)keep_warm) {
+        appliance_keep_warm(a);
+        a->warmed_at = clock_tsc_relaxed();
+    }
+    _mm_pause();
+}
+
+static void real_loop(struct appliance *a, uint64_t last_tsc)
+{
+    const struct appliance_config *cfg = &a->cfg;
+    const uint64_t keep_warm = clock_ns_to_cycles(&cfg->clock, cfg->config->killline.keep_warm_us * 1e3);
+    const uint32_t drain = cfg->config->killline.supersede ? DRAIN_BURSTS : 1;
+    /* Whatever comes next came after the ring was last seen empty. */
+    uint64_t done = 0, emptied = last_tsc, began = last_tsc;
+    uint32_t drained = 0, worked = 0;
+    a->warmed_at = last_tsc;
+    while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
+        const uint64_t before = clock_tsc();
+        if (appliance_look(a, before) != a->epoch) {
+            appliance_begin_epoch(a, before);
+            emptied = last_tsc = began = before; /* no time has passed, as far as one can say */
+        }
+        if (worked)
+            governor_busy(a->governor, before - began);
+        began = before;
+        if (!appliance_n_pending(a))
+            trace_begin(cfg->trace);
+        const unsigned n = port_receive(cfg->rx);
+        const uint64_t tsc = clock_tsc();
+        const uint64_t arrival = a->arrival_clock == AUDIT_ARRIVAL_BOUND ? emptied : tsc;
+        appliance_look(a, tsc);
+        if (n < PORT_BURST)
+            emptied = before;
+        for (unsigned i = 0; i < n && done < cfg->n_frame; i++)
+            take_frame(a, i, done++, arrival, &drained);
+        worked = n || appliance_n_pending(a);
+        if (n) {
+            port_release(cfg->rx);
+            last_tsc = a->warmed_at = tsc;
+            atomic_store_explicit(&a->frames, done, memory_order_relaxed); /* for people: no order needed */
+        } else {
+            intake_poll(a->intake, tsc);
+            if (cfg->idle_limit_cycles && (int64_t)(tsc - last_tsc) > (int64_t)cfg->idle_limit_cycles) {
+                a->stats.timed_out = 1;
+                return;
+            }
+        }
+        a->ring_used = 0;
+        if (n == PORT_BURST) {
+            /* There is more: a tick that waits may be superseded by what comes. */
+            unsigned size;
+            a->ring_used = port_waiting(cfg->rx, &size);
+            a->ring_size = size;
+            if (++drained < drain)
+                continue;
+        }
+        drained = 0;
+        if (appliance_n_pending(a))
+            appliance_work_off(a);
+        else if (!n)
+            idle(a, tsc, keep_warm);
+        appliance_govern(a, clock_tsc_relaxed());
+    }
 }
 
 void appliance_run(struct appliance *a)
 {
-    const struct appliance_config *cfg = &a->cfg;
-    /* Whatever comes next came after the ring was last seen empty. */
-    uint64_t done = 0, last_tsc = clock_tsc(), emptied = last_tsc;
     appliance_commit_event(a, AUDIT_EVENT_START, 0, 0, 0, 0);
-    appliance_commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, a->slot, cfg->model->image->image_hash);
-    a->switch_at = appliance_now(a) + cfg->switch_after;
-    while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
-        uint64_t before = clock_tsc();
-        trace_begin(cfg->trace);
-        unsigned n = port_receive(cfg->rx);
-        uint64_t tsc = clock_tsc(), arrival = a->arrival_clock == AUDIT_ARRIVAL_BOUND ? emptied : tsc;
-        if (n < PORT_BURST)
-            emptied = before;
-        if (!n) {
-            if (!a->replay) {
-                intake_poll(a->intake, tsc);
-                if (a->switching)
-                    appliance_advance_switch(a);
-                if (cfg->guard) {
-                    cfg->accel->ops->poll(cfg->accel, &a->result);
-                    appliance_card_news(a);
-                }
-            }
-            if (cfg->idle_limit_cycles && tsc - last_tsc > cfg->idle_limit_cycles) {
-                a->stats.timed_out = 1;
-                break;
-            }
-            _mm_pause();
-            continue;
-        }
-        for (unsigned i = 0; i < n && done < cfg->n_frame; i++)
-            on_packet(a, i, done++, arrival);
-        port_release(cfg->rx);
-        last_tsc = tsc;
-        atomic_store_explicit(&a->frames, done,
-                              memory_order_relaxed); /* a figure for people: no order needed */
-    }
+    appliance_commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, 0, a->model[0]->image->image_hash);
+    if (a->cfg.backup)
+        appliance_commit_event(a, AUDIT_EVENT_MODEL_LOAD, 0, 0, 1, a->model[1]->image->image_hash);
+    appliance_govern_start(a);
+    a->switch_at = appliance_now(a) + a->cfg.switch_after;
+    (a->replay ? replay_loop : real_loop)(a, clock_tsc());
     intake_flush(a->intake, appliance_now(a));
-    if (cfg->guard)
+    while (appliance_n_pending(a))
+        appliance_work_off(a);
+    if (a->cfg.guard)
         appliance_card_news(a);
-    audit_stop(cfg->log, appliance_now(a));
+    appliance_govern(a, appliance_now(a));
+    audit_stop(a->cfg.log, appliance_now(a));
 }
 
 uint64_t appliance_frames(const struct appliance *a)
@@ -448,6 +382,11 @@ const struct appliance_stats *appliance_stats(const struct appliance *a)
     return &a->stats;
 }
 
+const struct governor *appliance_governor(const struct appliance *a)
+{
+    return a->governor;
+}
+
 const struct intake *appliance_intake(const struct appliance *a)
 {
     return a->intake;
@@ -457,6 +396,7 @@ void appliance_free(struct appliance *a)
 {
     if (!a)
         return;
+    governor_free(a->governor);
     intake_free(a->intake);
     free(a);
 }

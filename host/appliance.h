@@ -1,6 +1,8 @@
 /* The poll loop: packets in, verdicts out. One thread runs it to completion and owns everything up to the
- * send: intake, features, accelerator, kill line, egress. No lock, allocation, system call or log line in it;
- * what it has to say goes through the audit ring and the counters below.
+ * send: intake, features, accelerator, kill line, governor, egress. What has come is decoded first; ticks
+ * wait in a queue that is bounded, where a newer one takes its elder's place, and go to the accelerator in
+ * batches that make the line as a whole. Then the port is looked at again. No lock, allocation, system call
+ * or log line in it; what it has to say goes through the audit ring and the counters below.
  *
  * Two clocks. Real: the TSC. Replay: a discrete-event run with one server; a frame arrives at its capture
  * stamp, waits until the server is free, and every piece of work takes its configured time (the accelerator
@@ -17,10 +19,13 @@
 #include "audit.h"
 #include "clock.h"
 #include "config.h"
+#include "governor.h"
 #include "histogram.h"
 #include "intake.h"
 #include "killline.h"
 #include "model.h"
+#include "order.h"
+#include "state_file.h"
 #include "trace.h"
 
 struct appliance_config {
@@ -33,6 +38,12 @@ struct appliance_config {
      * that no tick is without a prediction. Until then it is stepped in both. NULL: none. */
     const struct model *next_model;
     uint64_t switch_after;
+    /* Loaded in slot 1: the ladder's BACKUP. NULL: none; never together with next_model. */
+    const struct model *backup;
+    struct order_desk *desk; /* where a person's orders come from; all zero at first */
+    /* How the last run was left, and the time now; NULL: nothing is known of one. */
+    const struct state_file *start;
+    uint64_t start_utc_ns;
     struct audit_log *log;
     struct port *rx, *tx;
     struct clock_calibration clock; /* real clock */
@@ -66,10 +77,17 @@ struct appliance_stats {
     struct histogram published_age_ns;
     struct histogram kernel_cycles, prepare_cycles; /* kernel clock */
     uint64_t device_errors, egress_errors;
-    double failover_ns_max; /* real time, from the decision until the mirror could answer */
-    uint64_t given_up;      /* requests that a card had not answered when their time was up */
-    uint64_t switched;      /* streams that went over to next_model */
-    int timed_out;          /* the receive port fell silent before n_frame */
+    double failover_ns_max;    /* real time, from the decision until the mirror could answer */
+    uint64_t given_up;         /* requests that a card had not answered when their time was up */
+    uint64_t switched;         /* streams that went over to the other slot */
+    uint64_t batches, batched; /* of more than one tick, and the ticks in them */
+    uint64_t standby_steps, standby_dropped; /* of the other slot; streams that started anew there for want of
+                                                idle time */
+    uint64_t kept_warm, keep_warm_ns_max;    /* dummy inferences in idle time: how many, the longest; none
+                                                begins while a packet waits, so none delays one by more */
+    uint64_t rung_changes, alerts, threshold_changes;
+    uint64_t clock_back; /* epochs that the clock has begun */
+    int timed_out;       /* the receive port fell silent before n_frame */
 };
 
 struct appliance;
@@ -80,6 +98,8 @@ struct appliance *appliance_create(const struct appliance_config *config, char e
 void appliance_run(struct appliance *appliance);
 /* Frames worked off so far; any thread. */
 uint64_t appliance_frames(const struct appliance *appliance);
+/* For governor_read, from any thread. */
+const struct governor *appliance_governor(const struct appliance *appliance);
 /* After appliance_run. */
 const struct appliance_stats *appliance_stats(const struct appliance *appliance);
 const struct intake *appliance_intake(const struct appliance *appliance);

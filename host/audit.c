@@ -110,7 +110,6 @@ static void seal(struct audit_log *log)
 {
     struct audit_record *r = &log->batch[log->n_batch];
     if (r->prediction.kind == AUDIT_PREDICTION) {
-        memset(r->prediction.pad, 0, sizeof(r->prediction.pad));
         r->prediction.record_no = log->record_no;
         log->last_stamp = r->prediction.decided;
         log->n_prediction++;
@@ -128,7 +127,7 @@ static void seal(struct audit_log *log)
             log->stopped = 1;
         }
     }
-    assert(audit_record_check(r) ==
+    assert(audit_record_check(r, AUDIT_VERSION) ==
            NULL); /* a record that our own reader refuses must not get into the file */
     sha256(log, log->chain, AUDIT_CHAIN_BYTES, r->body, AUDIT_BODY_BYTES, log->chain);
     memcpy(r->chain, log->chain, AUDIT_CHAIN_BYTES);
@@ -388,6 +387,11 @@ uint64_t audit_lost(const struct audit_log *log)
 {
     return atomic_load_explicit(&log->lost_in_ring, memory_order_relaxed) +
            atomic_load_explicit(&log->lost_in_write, memory_order_relaxed);
+}
+
+uint64_t audit_used(const struct audit_log *log)
+{
+    return spsc_ring_count(&log->ring);
 }
 
 int audit_close(struct audit_log *log, struct audit_totals *totals, char error[AUDIT_ERROR_CHARS])

@@ -21,7 +21,8 @@
 #include <stdio.h>
 
 enum {
-    AUDIT_VERSION = 1,
+    AUDIT_VERSION =
+        2, /* 1 had no model_hash, and neither flags nor events from 32 and 17 on: it is still read */
     AUDIT_RECORD_BYTES = 256,
     AUDIT_BODY_BYTES = 224,
     AUDIT_CHAIN_BYTES = 32,
@@ -69,6 +70,11 @@ enum audit_flag {
     AUDIT_FLAG_INFERRED = 4,      /* the accelerator ran: cls, logits, kernel_cycles are valid */
     AUDIT_FLAG_MIRROR = 16,       /* the answer is the cpu backend's, in place of a card that failed */
     AUDIT_FLAG_EGRESS_FAILED = 8, /* fresh, but the send port took nothing: verdict device-error */
+    AUDIT_FLAG_ARM_B = 32,        /* the symbol has killline.ab's threshold */
+    AUDIT_FLAG_RUNG = 64 | 128,   /* enum governor_rung at the verdict, times 64 */
+    AUDIT_FLAG_AGE_UNKNOWN = 256, /* the clock went back, or the arrival stamp lay too far ahead: age_cycles
+                                     is UINT64_MAX, and nothing was published */
+    AUDIT_FLAG_BATCH = 512,       /* submitted together with the one before */
 };
 
 /* Stamps are TSC cycles, or with the replay clock ns of the capture's own time (pcap: since the epoch;
@@ -98,9 +104,15 @@ struct audit_prediction {
     uint64_t feature_hash;         /* FNV-1a 64 over the n_in binary16 inputs */
     uint64_t publish_seq;          /* of the datagram; 0: not published */
     int64_t logits[8];
-    uint8_t pad[8];
+    uint64_t model_hash; /* image hash of the model in the slot; version 1: 0 */
 };
 static_assert(sizeof(struct audit_prediction) == AUDIT_BODY_BYTES, "frozen format");
+
+/* Where the ladder stood at the verdict: enum governor_rung. Version 1 had no ladder: 0. */
+static inline unsigned audit_rung(const struct audit_prediction *prediction)
+{
+    return (prediction->flags & AUDIT_FLAG_RUNG) / 64;
+}
 
 enum audit_event_code {
     AUDIT_EVENT_START = 1,
@@ -123,7 +135,18 @@ enum audit_event_code {
     AUDIT_EVENT_CARD_RECOVERED = 14,  /* it serves again; value[3]: probes that were equal */
     AUDIT_EVENT_CARD_STATE_LOST = 15, /* stream starts anew: its state was on the card alone */
     AUDIT_EVENT_MODEL_SWITCH = 16,    /* value[0]: slot, value[1]: image hash; streams go over one by one */
-    AUDIT_EVENT_CODE_COUNT = 17,
+    AUDIT_EVENT_RUNG = 17,  /* the ladder. value[0]: from, value[1]: to (enum governor_rung), value[2]: enum
+                               governor_cause, value[3]: 1 latched */
+    AUDIT_EVENT_ALERT = 18, /* value[0]: enum governor_metric, value[1]: 1 raised, 0 gone, value[2]: its
+                               value, value[3]: the bound, in the metric's unit */
+    AUDIT_EVENT_THRESHOLD = 19,  /* value[0]: from, value[1]: to, value[2]: age of the backlog, all in the
+                                    log's  clock; value[3]: receive ring, percent */
+    AUDIT_EVENT_ARMS = 20,       /* live A/B: value[0]: threshold, value[1]: arm B's, value[2]: share of B,
+                                    percent, value[3]: salt */
+    AUDIT_EVENT_ORDER = 21,      /* value[0]: enum order_kind; text: "NAME: REASON" */
+    AUDIT_EVENT_CLOCK_BACK = 22, /* a new epoch: value[0]: its number, value[1]: last reading of the old one.
+                                    Ages of what arrived before are unknown */
+    AUDIT_EVENT_CODE_COUNT = 23,
 };
 
 /* What was wrong with a card. */
@@ -203,6 +226,9 @@ void audit_stop(struct audit_log *log, uint64_t at);
  * alert. Any thread; two loads. */
 uint64_t audit_lost(const struct audit_log *log);
 
+/* Records in the ring, which holds n_ring: near full is an alert. Any thread; two loads. */
+uint64_t audit_used(const struct audit_log *log);
+
 struct audit_totals {
     uint64_t records; /* on disk, events too */
     uint64_t lost;
@@ -254,10 +280,15 @@ const char *audit_card_name(uint64_t reason);
 /* What a CARD_* event's values say. Returns the text's length; 0, text untouched: another event. */
 enum { AUDIT_CARD_TEXT_CHARS = 160 };
 int audit_card_text(const struct audit_event *event, char text[AUDIT_CARD_TEXT_CHARS]);
+/* The same for RUNG, ALERT, THRESHOLD, ARMS, ORDER (with the event's own text, printable) and CLOCK_BACK,
+ * whose values audit_record_check has passed. header: of the log, for its clock. */
+enum { AUDIT_GOVERN_TEXT_CHARS = 224 };
+int audit_govern_text(const struct audit_header *header, const struct audit_event *event,
+                      char text[AUDIT_GOVERN_TEXT_CHARS]);
 /* NULL, or what is wrong with the header's fields (sizes and versions too). For the reader and audit_open. */
 const char *audit_header_check(const struct audit_header *header);
 /* NULL, or what is wrong with the record's fields, record_no and chain apart. For the reader and the writer.
- */
-const char *audit_record_check(const struct audit_record *record);
+ * version: the log's. */
+const char *audit_record_check(const struct audit_record *record, uint32_t version);
 
 #endif

@@ -8,7 +8,9 @@
 
 #include "../hls/kl_abi.h"
 #include "audit.h"
+#include "governor.h"
 #include "killline.h"
+#include "order.h"
 
 struct audit_reader {
     FILE *stream;
@@ -27,110 +29,6 @@ struct audit_reader {
     char error[AUDIT_ERROR_CHARS];
     struct audit_record record;
 };
-
-const char *audit_device_name(uint64_t status)
-{
-    switch (status) {
-    case KL_OK:
-        return "no error";
-    case KL_E_ABI:
-        return "ABI version differs";
-    case KL_E_OP:
-        return "unknown operation";
-    case KL_E_SLOT:
-        return "slot out of range";
-    case KL_E_STREAM:
-        return "stream out of range";
-    case KL_E_EMPTY:
-        return "no model in the slot";
-    case KL_E_IMAGE:
-        return "image refused";
-    case KL_E_IMAGE_HASH:
-        return "image damaged";
-    case KL_E_INPUT:
-        return "input off its grid";
-    case KL_E_SHAPE:
-        return "image beyond the build's limits";
-    case KL_E_STATE:
-        return "state lost or damaged";
-    case KL_E_BUSY:
-        return "busy";
-    case KL_E_PEER:
-        return "the other unit of a split layer failed";
-    case AUDIT_DEVICE_SILENT:
-        return "no answer in time";
-    case AUDIT_DEVICE_NONSENSE:
-        return "answer of another model or out of range";
-    case AUDIT_DEVICE_FAILED:
-        return "refuses access or is gone";
-    default:
-        return "unknown status";
-    }
-}
-
-const char *audit_event_name(unsigned code)
-{
-    static const char *const name[AUDIT_EVENT_CODE_COUNT] = {
-        [AUDIT_EVENT_START] = "start",
-        [AUDIT_EVENT_STOP] = "stop",
-        [AUDIT_EVENT_GAP] = "gap",
-        [AUDIT_EVENT_TRADING_STATE] = "trading-state",
-        [AUDIT_EVENT_RECORDS_LOST] = "records-lost",
-        [AUDIT_EVENT_SESSION_END] = "session-end",
-        [AUDIT_EVENT_MODEL_LOAD] = "model-load",
-        [AUDIT_EVENT_DEVICE_ERROR] = "device-error",
-        [AUDIT_EVENT_STREAMS_FULL] = "streams-full",
-        [AUDIT_EVENT_CARD_FAILOVER] = "card-failover",
-        [AUDIT_EVENT_CARD_QUARANTINE] = "card-quarantine",
-        [AUDIT_EVENT_CARD_RESET] = "card-reset",
-        [AUDIT_EVENT_CARD_PROBE_FAILED] = "card-probe-failed",
-        [AUDIT_EVENT_CARD_RECOVERED] = "card-recovered",
-        [AUDIT_EVENT_CARD_STATE_LOST] = "card-state-lost",
-        [AUDIT_EVENT_MODEL_SWITCH] = "model-switch",
-    };
-    return code < AUDIT_EVENT_CODE_COUNT ? name[code] : NULL;
-}
-
-const char *audit_card_name(uint64_t reason)
-{
-    static const char *const name[] = {
-        [AUDIT_CARD_OK] = "ok",
-        [AUDIT_CARD_REFUSED] = "refuses access or is gone",
-        [AUDIT_CARD_SILENT] = "no answer in time",
-        [AUDIT_CARD_SEQUENCE] = "answer out of order",
-        [AUDIT_CARD_DAMAGED] = "damaged answer",
-        [AUDIT_CARD_DIFFERS] = "answer other than the cpu backend's",
-        [AUDIT_CARD_STATUS] = "error status",
-        [AUDIT_CARD_LOAD] = "model does not load",
-    };
-    return reason < sizeof(name) / sizeof(name[0]) ? name[reason] : "unknown";
-}
-
-int audit_card_text(const struct audit_event *e, char text[AUDIT_CARD_TEXT_CHARS])
-{
-    const unsigned long long card = e->value[0], stream = e->value[2], n = e->value[3];
-    const char *why = audit_card_name(e->value[1]);
-    switch (e->code) {
-    case AUDIT_EVENT_CARD_FAILOVER:
-        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s (request %llu of stream %llu)", card, why,
-                        n, stream);
-    case AUDIT_EVENT_CARD_QUARANTINE:
-        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s, stream %llu; last proved request %llu",
-                        card, why, stream, n);
-    case AUDIT_EVENT_CARD_RESET:
-        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s", card,
-                        e->value[1] == AUDIT_CARD_OK ? "reset, loaded, being probed" : why);
-    case AUDIT_EVENT_CARD_PROBE_FAILED:
-        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: %s", card, why);
-    case AUDIT_EVENT_CARD_RECOVERED:
-        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu serves again after %llu equal probes", card,
-                        n);
-    case AUDIT_EVENT_CARD_STATE_LOST:
-        return snprintf(text, AUDIT_CARD_TEXT_CHARS, "card %llu: stream %llu starts anew", card, stream);
-    default:
-        return 0;
-    }
-}
 
 static int all_zero(const void *data, size_t size_bytes)
 {
@@ -152,10 +50,10 @@ const char *audit_header_check(const struct audit_header *h)
 {
     if (memcmp(h->magic, "KLAUDIT", sizeof(h->magic)) != 0)
         return "not an audit log (no KLAUDIT at byte 0)";
-    if (h->version != AUDIT_VERSION)
+    if (h->version < 1 || h->version > AUDIT_VERSION)
         return "of another format version (byte 8): read it with the killline that wrote it, or a later one";
     if (h->header_bytes != sizeof(*h) || h->record_bytes != AUDIT_RECORD_BYTES)
-        return "header or record size (bytes 12 and 16) does not belong to version 1";
+        return "header or record size (bytes 12 and 16) does not belong to this version";
     if (h->clock != AUDIT_CLOCK_REAL && h->clock != AUDIT_CLOCK_REPLAY)
         return "clock (byte 24) is neither real nor replay";
     if (h->n_model > KL_N_SLOT)
@@ -177,10 +75,13 @@ const char *audit_header_check(const struct audit_header *h)
     return NULL;
 }
 
-static const char *prediction_check(const struct audit_prediction *p)
+static const char *prediction_check(const struct audit_prediction *p, uint32_t version)
 {
-    const unsigned flags_known = AUDIT_FLAG_AGE_CLAMPED | AUDIT_FLAG_KERNEL_LATE | AUDIT_FLAG_INFERRED |
-                                 AUDIT_FLAG_EGRESS_FAILED | AUDIT_FLAG_MIRROR;
+    const unsigned flags_v1 = AUDIT_FLAG_AGE_CLAMPED | AUDIT_FLAG_KERNEL_LATE | AUDIT_FLAG_INFERRED |
+                              AUDIT_FLAG_EGRESS_FAILED | AUDIT_FLAG_MIRROR;
+    const unsigned flags_known = version == 1 ? flags_v1
+                                              : flags_v1 | AUDIT_FLAG_ARM_B | AUDIT_FLAG_RUNG |
+                                                    AUDIT_FLAG_AGE_UNKNOWN | AUDIT_FLAG_BATCH;
     if (p->verdict >= VERDICT_COUNT)
         return "verdict is out of range";
     if (p->slot >= KL_N_SLOT)
@@ -193,29 +94,55 @@ static const char *prediction_check(const struct audit_prediction *p)
         return "logit_frac is above 63";
     if (p->flags & ~flags_known)
         return "unknown flag";
-    if (!all_zero(p->pad, sizeof(p->pad)))
+    if (version == 1 && p->model_hash)
         return "padding is not zero";
+    if (p->flags & AUDIT_FLAG_AGE_UNKNOWN && p->verdict == VERDICT_PUBLISHED)
+        return "published, but its age is unknown";
     return NULL;
 }
 
-static const char *event_check(const struct audit_event *e)
+/* The values that are enumerations, of the events that came with version 2. */
+static const char *govern_check(const struct audit_event *e)
 {
-    if (!audit_event_name(e->code))
+    const uint64_t *v = e->value;
+    switch (e->code) {
+    case AUDIT_EVENT_RUNG:
+        if (v[0] >= GOVERNOR_N_RUNG || v[1] >= GOVERNOR_N_RUNG)
+            return "rung is out of range";
+        if (v[2] >= GOVERNOR_N_CAUSE)
+            return "cause of the rung is out of range";
+        return v[3] > 1 ? "latched is neither 0 nor 1" : NULL;
+    case AUDIT_EVENT_ALERT:
+        if (v[0] >= GOVERNOR_N_METRIC)
+            return "metric of the alert is out of range";
+        return v[1] > 1 ? "alert is neither raised nor gone" : NULL;
+    case AUDIT_EVENT_ARMS:
+        return v[2] > 100 ? "share of arm B is above 100 percent" : NULL;
+    case AUDIT_EVENT_ORDER:
+        return v[0] != ORDER_HALT && v[0] != ORDER_RESUME ? "order is neither halt nor resume" : NULL;
+    default:
+        return NULL;
+    }
+}
+
+static const char *event_check(const struct audit_event *e, uint32_t version)
+{
+    if (!audit_event_name(e->code) || (version == 1 && e->code > AUDIT_EVENT_MODEL_SWITCH))
         return "event code is out of range";
     if (e->pad0 != 0 || e->pad1 != 0 || !all_zero(e->pad2, sizeof(e->pad2)))
         return "padding is not zero";
     if (!padded(e->text, sizeof(e->text)))
         return "text is not padded with NUL";
-    return NULL;
+    return govern_check(e);
 }
 
-const char *audit_record_check(const struct audit_record *record)
+const char *audit_record_check(const struct audit_record *record, uint32_t version)
 {
     switch (record->prediction.kind) {
     case AUDIT_PREDICTION:
-        return prediction_check(&record->prediction);
+        return prediction_check(&record->prediction, version);
     case AUDIT_EVENT:
-        return event_check(&record->event);
+        return event_check(&record->event, version);
     default:
         return "kind is neither prediction nor event";
     }
@@ -438,7 +365,7 @@ static int next(struct audit_reader *reader)
     if (reader->closed)
         return fail(reader, AUDIT_FAULT_CONTENT,
                     "record %llu (byte %llu) follows the STOP event: appended later", n, offset);
-    const char *wrong = audit_record_check(r);
+    const char *wrong = audit_record_check(r, reader->header.version);
     if (wrong)
         return fail(reader, AUDIT_FAULT_CONTENT,
                     "record %llu (byte %llu): %s; the chain is right, so another program or version wrote it",

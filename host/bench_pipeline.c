@@ -1,24 +1,17 @@
 #include "bench_pipeline.h"
 
-#include <cpuid.h>
 #include <getopt.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../net/port.h"
 #include "bench_pipeline_report.h"
+#include "bench_setup.h"
 #include "cmd.h"
-#include "cmd_config.h"
-#include "features.h"
 
 enum {
     N_SYMBOL_DEFAULT = 50,
     N_SYMBOL_MAX = 256, /* each has a stream of its own */
-    SEED = 20191230,
-    CALIBRATE_MS = 50,
-    N_STAMP = 10001,
     RATE_MAX = 10000000,
     UNPACED_MAX = 1000000, /* frames per second of --seconds that a load without a rate has at most */
     FRAMES_MAX = 50000000,
@@ -38,7 +31,10 @@ static const char usage_text[] =
     "appliance (open loop); total counts from the due time, so that a stall is seen by every frame that was "
     "due in "
     "it. The\n"
-    "stages are stamped in the poll loop, with every stage's floor: what it shows when it is empty.\n"
+    "stages are stamped in the poll loop, with every stage's floor: what it shows when it is empty. What is "
+    "decoded before\n"
+    "a tick's turn comes is in that tick's stages. Ticks go to the accelerator one by one (killline.batch "
+    "1).\n"
     "\n"
     "  --accel B       csim (default), cpu or xrt. xrt also steps the C simulation in turn and prints the "
     "difference\n"
@@ -69,16 +65,10 @@ struct options {
     struct cmd_config settings;
 };
 
-/* Everything that is open. */
 struct pipeline {
     struct options opt;
-    struct config *config;
-    struct model model;
-    struct run_accel accel;
-    struct bench_flow flow;
-    struct bench_pipeline_rig rig;
+    struct bench_setup setup;
     struct bench_pipeline_report report;
-    cpu_set_t cpus;
 };
 
 /* ---- options ---- */
@@ -188,135 +178,30 @@ static int parse_options(int argc, char **argv, struct options *opt)
 
 /* ---- opening ---- */
 
-/* This thread, and those that it starts: to the poll loop's CPU, or to the others, if there are others. */
-static void move_to(const struct bench_pipeline_cpus *cpus, const cpu_set_t *all, int poll)
-{
-    cpu_set_t set = *all;
-    if (poll) {
-        CPU_ZERO(&set);
-        CPU_SET(cpus->poll, &set);
-    } else if (CPU_COUNT(all) > 1) {
-        CPU_CLR(cpus->poll, &set);
-    }
-    /* Refused only for CPUs that have been taken from the process meanwhile: then the system places it. */
-    sched_setaffinity(0, sizeof(set), &set);
-}
-
-/* The last CPU is the poll loop's: the first ones have the system's interrupts. */
-static int choose_cpus(struct bench_pipeline_cpus *cpus, cpu_set_t *all)
-{
-    cpu_set_t set;
-    int cpu[3], n = 0;
-    if (sched_getaffinity(0, sizeof(set), &set))
-        return cmd_error("bench pipeline: cannot read which CPUs there are: %m");
-    *all = set;
-    for (int c = CPU_SETSIZE - 1; c >= 0 && n < 3; c--)
-        if (CPU_ISSET(c, &set))
-            cpu[n++] = c;
-    cpus->poll = cpu[0];
-    cpus->feeder = cpu[n > 1 ? 1 : 0];
-    cpus->audit = cpu[n - 1];
-    move_to(cpus, all, 0); /* and with it the threads of a backend or its guard */
-    return 0;
-}
-
-static void read_machine(char name[64])
-{
-    unsigned words[12] = {0}, highest = __get_cpuid_max(0x80000000, NULL);
-    for (unsigned i = 0; i < 3 && highest >= 0x80000004; i++)
-        __get_cpuid(0x80000002 + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3]);
-    snprintf(name, 64, "%.48s", words[0] ? (const char *)words : "unknown CPU");
-}
-
-static int compare_u64(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median of what lies between two readings of the counter. */
-static double stamp_ns(const struct clock_calibration *clock)
-{
-    static uint64_t apart[N_STAMP];
-    uint64_t last = __rdtsc();
-    for (int i = 0; i < N_STAMP; i++) {
-        const uint64_t now = __rdtsc();
-        apart[i] = now - last;
-        last = now;
-    }
-    qsort(apart, N_STAMP, sizeof(apart[0]), compare_u64);
-    return clock_cycles_to_ns(clock, apart[N_STAMP / 2]);
-}
-
-static int open_model(struct pipeline *p)
-{
-    char error[ACCEL_ERROR_CHARS];
-    const char *path = p->opt.model          ? p->opt.model
-                       : p->config->model[0] ? p->config->model
-                                             : KL_MODEL_DEFAULT;
-    p->report.model = path;
-    if (run_accel_model(path, &p->model, error) ||
-        run_accel_open(p->config, &p->model, path, NULL, p->rig.clock.hz, &p->accel, error))
-        return cmd_error("%s", error);
-    return 0;
-}
-
-static void describe(struct pipeline *p)
-{
-    struct bench_pipeline_report *report = &p->report;
-    static const char *const names[] = {"csim", "cpu", "xrt"};
-    report->backend = names[p->config->accel];
-    report->build = p->accel.build->name;
-    report->clock = p->rig.clock;
-    report->cpus = p->rig.cpus;
-    report->time_stamp_ns = stamp_ns(&p->rig.clock);
-    report->threshold_us = p->config->killline.threshold_us;
-    report->n_symbol = (uint32_t)p->opt.n_symbol;
-    read_machine(report->machine);
-    if (p->config->accel == CONFIG_ACCEL_CPU) {
-        snprintf(report->details, sizeof(report->details), "%s",
-                 accel_cpu_variant_name(accel_cpu_variant_of(p->accel.accel)));
-    } else if (p->config->accel == CONFIG_ACCEL_XRT) {
-        const struct accel_xrt_info *card = &p->accel.cards[0];
-        const char *exec = getenv("KL_SIM_EXEC"), *latency = getenv("KL_SIM_LATENCY");
-        int n = snprintf(report->details, sizeof(report->details), "%s, %s mode, %s memory", card->name,
-                         accel_xrt_mode_name(card->mode), card->host_memory ? "host" : "device");
-        if (card->software_device)
-            snprintf(report->details + n, sizeof(report->details) - (size_t)n,
-                     ", the software device, execution %.20s, latency model %.80s", exec ? exec : "inline",
-                     latency ? latency : "off");
-    }
-}
-
 static int open_all(struct pipeline *p)
 {
-    struct bench_pipeline_rig *rig = &p->rig;
-    char error[PORT_ERROR_CHARS];
-    p->config = cmd_config_parse(&p->opt.settings, rig->config_sha256);
-    if (!p->config)
-        return 1;
-    if (clock_calibrate(&rig->clock, CALIBRATE_MS))
-        return cmd_error(
-            "bench pipeline: this machine's time stamp counter does not run evenly; no figures from "
-            "here");
-    if (port_init(error))
-        return cmd_error("bench pipeline: %s", error);
-    if (choose_cpus(&rig->cpus, &p->cpus) || open_model(p))
-        return 1;
+    struct bench_setup *setup = &p->setup;
+    struct bench_pipeline_report *report = &p->report;
+    int status = bench_setup_open(setup, "bench pipeline", &p->opt.settings, p->opt.model);
+    if (status)
+        return status;
     uint64_t n_message = 0;
     for (uint32_t i = 0; i < p->opt.n_rate; i++) {
-        const uint64_t n = BENCH_PIPELINE_PRELOAD + frames_of(&p->opt, p->opt.rates[i]);
+        const uint64_t n = BENCH_RIG_PRELOAD + frames_of(&p->opt, p->opt.rates[i]);
         n_message = n > n_message ? n : n_message;
     }
-    if (bench_flow_generate(n_message, (uint32_t)p->opt.n_symbol, SEED, &p->flow))
-        return cmd_error("bench pipeline: no memory for %llu messages; fewer --seconds",
-                         (unsigned long long)n_message);
-    rig->config = p->config;
-    rig->model = &p->model;
-    rig->accel = &p->accel;
-    rig->flow = &p->flow;
-    describe(p);
-    return 0;
+    status = bench_setup_flow(setup, n_message, (uint32_t)p->opt.n_symbol);
+    report->backend = setup->backend;
+    report->build = setup->accel.build->name;
+    report->model = setup->model_path;
+    memcpy(report->machine, setup->machine, sizeof(report->machine));
+    memcpy(report->details, setup->details, sizeof(report->details));
+    report->time_stamp_ns = setup->time_stamp_ns;
+    report->clock = setup->rig.clock;
+    report->cpus = setup->rig.cpus;
+    report->threshold_us = setup->config->killline.threshold_us;
+    report->n_symbol = (uint32_t)p->opt.n_symbol;
+    return status;
 }
 
 /* ---- measuring ---- */
@@ -329,13 +214,14 @@ static int measure(struct pipeline *p)
         const struct bench_pipeline_load load = {.rate = p->opt.rates[i],
                                                  .n_frame = frames_of(&p->opt, p->opt.rates[i]),
                                                  .seconds = p->opt.seconds};
-        failed = bench_pipeline_run(&p->rig, &load, &report->load[report->n_load++]);
+        failed = bench_pipeline_run(&p->setup.rig, &load, &report->load[report->n_load++]);
         cmd_progress("measuring", "rates", i + 1, p->opt.n_rate);
     }
-    if (!failed && p->config->accel == CONFIG_ACCEL_XRT) {
-        move_to(&p->rig.cpus, &p->cpus, 1);
-        failed = bench_pipeline_measure_overhead(&p->accel, &p->model, &p->rig.clock, &report->overhead);
-        move_to(&p->rig.cpus, &p->cpus, 0);
+    if (!failed && p->setup.config->accel == CONFIG_ACCEL_XRT) {
+        const struct bench_rig *rig = &p->setup.rig;
+        bench_cpus_move(&rig->cpus, 1);
+        failed = bench_pipeline_measure_overhead(rig->accel, rig->model, &rig->clock, &report->overhead);
+        bench_cpus_move(&rig->cpus, 0);
     }
     cmd_progress_done();
     return failed;
@@ -355,10 +241,7 @@ int bench_pipeline(int argc, char **argv)
         status = measure(p);
     if (!status)
         status = bench_pipeline_print(&p->report, p->opt.json);
-    run_accel_close(&p->accel);
-    model_free(&p->model);
-    free(p->flow.data);
-    config_free(p->config);
+    bench_setup_close(&p->setup);
     cmd_config_free(&p->opt.settings);
     free(p);
     return status;

@@ -12,7 +12,7 @@ struct bench_pipeline_report {
     char machine[64], details[256];      /* details of the backend: variant, or device; "" */
     double time_stamp_ns;                /* between two readings of the counter */
     struct clock_calibration clock;
-    struct bench_pipeline_cpus cpus;
+    struct bench_cpus cpus;
     double threshold_us;
     uint32_t n_load, n_symbol;
     struct bench_pipeline_result load[BENCH_PIPELINE_LOADS_MAX];

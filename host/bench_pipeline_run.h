@@ -3,14 +3,7 @@
 #ifndef BENCH_PIPELINE_RUN_H
 #define BENCH_PIPELINE_RUN_H
 
-#include "bench_flow.h"
-#include "clock.h"
-#include "config.h"
-#include "histogram.h"
-#include "killline.h"
-#include "model.h"
-#include "run_accel.h"
-#include "trace.h"
+#include "bench_rig.h"
 
 /* What is told of a tick: the stages of trace.h, and */
 enum bench_pipeline_row {
@@ -22,26 +15,7 @@ enum bench_pipeline_row {
 };
 const char *bench_pipeline_row_name(enum bench_pipeline_row row);
 
-/* Where the threads run. Fewer than three CPUs: some share one. */
-struct bench_pipeline_cpus {
-    int poll, feeder, audit;
-};
-
-/* What all loads have in common. */
-struct bench_pipeline_rig {
-    const struct config *config; /* real clock */
-    const struct model *model;
-    const struct run_accel *accel; /* its slot 0 is loaded anew for every load */
-    const struct bench_flow *flow; /* BENCH_PIPELINE_PRELOAD messages, and those that count */
-    struct clock_calibration clock;
-    struct bench_pipeline_cpus cpus;
-    uint8_t config_sha256[CONFIG_SHA256_BYTES];
-};
-
 enum {
-    /* Messages that come first, as fast as they are worked off: they fill the books and warm the models'
-     * streams up. */
-    BENCH_PIPELINE_PRELOAD = 50000,
     /* One in so many of a load's frames, its first ones, is not in the figures: what was asleep or cold is
      * awake by then. */
     BENCH_PIPELINE_WARM_UP = 10,
@@ -66,7 +40,7 @@ struct bench_pipeline_result {
 };
 
 /* Runs it. port_init has been called. 0, or 1 after a message on stderr. */
-int bench_pipeline_run(const struct bench_pipeline_rig *rig, const struct bench_pipeline_load *load,
+int bench_pipeline_run(const struct bench_rig *rig, const struct bench_pipeline_load *load,
                        struct bench_pipeline_result *result);
 
 #endif

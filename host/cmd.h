@@ -15,7 +15,11 @@ int cmd_features(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_audit(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 int cmd_listen(int argc, char **argv);
+int cmd_halt(int argc, char **argv);
+int cmd_resume(int argc, char **argv);
+int cmd_status(int argc, char **argv);
 
 /* "killline: " message and newline on stderr; returns 1. */
 int cmd_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

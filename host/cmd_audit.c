@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +9,15 @@
 #include <sys/stat.h>
 
 #include "audit.h"
+#include "audit_print.h"
 #include "cmd.h"
 #include "killline.h"
 #include "report.h"
 
 static const char usage_text[] =
     "usage: killline audit verify LOG|DIR [--head HEX] [--json]\n"
-    "       killline audit show   LOG|DIR [--json] [--verdict V] [--symbol S] [--from N] [--limit N]\n"
+    "       killline audit show   LOG|DIR [--json] [--verdict V | --event[=E]] [--symbol S] [--from N] "
+    "[--limit N]\n"
     "       killline audit report LOG|DIR --out FILE.html\n"
     "\n"
     "DIR stands for DIR/audit.kla, where killline run --out DIR puts the log.\n"
@@ -28,7 +29,8 @@ static const char usage_text[] =
     "show    prints the records, in order, as far as they verify.\n"
     "  --json       one JSON object per line, with every field\n"
     "  --verdict V  predictions of this verdict only; dropped: of every verdict but published; or";
-static const char usage_text_2[] = "  --symbol S   records of this symbol only\n"
+static const char usage_text_2[] = "  --event[=E]  events only; E: of this name only, as show prints it\n"
+                                   "  --symbol S   records of this symbol only\n"
                                    "  --from N     from record N on (from 0)\n"
                                    "  --limit N    at most N records\n"
                                    "report  writes a self-contained HTML page: latency against the kill "
@@ -54,6 +56,8 @@ struct options {
     char path[4096];
     int json;
     unsigned verdict; /* enum verdict, ANY_VERDICT or DROPPED */
+    int events_only;
+    unsigned event; /* enum audit_event_code; 0: any */
     const char *symbol, *head, *out;
     unsigned long long from, limit;
 };
@@ -61,9 +65,10 @@ struct options {
 /* Everything after the subcommand. 0; 1: help was asked for and printed; 2: wrong usage, message printed. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { OPT_JSON = 256, OPT_VERDICT, OPT_SYMBOL, OPT_FROM, OPT_LIMIT, OPT_OUT, OPT_HEAD };
+    enum { OPT_JSON = 256, OPT_VERDICT, OPT_SYMBOL, OPT_FROM, OPT_LIMIT, OPT_OUT, OPT_HEAD, OPT_EVENT };
     static const struct option longs[] = {{"json", no_argument, NULL, OPT_JSON},
                                           {"verdict", required_argument, NULL, OPT_VERDICT},
+                                          {"event", optional_argument, NULL, OPT_EVENT},
                                           {"symbol", required_argument, NULL, OPT_SYMBOL},
                                           {"from", required_argument, NULL, OPT_FROM},
                                           {"limit", required_argument, NULL, OPT_LIMIT},
@@ -90,6 +95,18 @@ static int parse(int argc, char **argv, struct options *o)
                 o->verdict = DROPPED;
             if (o->verdict == VERDICT_COUNT) {
                 cmd_error("audit: no verdict '%s': killline audit --help lists them", optarg);
+                return 2;
+            }
+            break;
+        case OPT_EVENT:
+            o->events_only = 1;
+            for (o->event = AUDIT_EVENT_CODE_COUNT - 1; optarg && o->event > 0; o->event--)
+                if (!strcmp(optarg, audit_event_name(o->event)))
+                    break;
+            if (!optarg)
+                o->event = 0;
+            else if (!o->event) {
+                cmd_error("audit: no event '%s': killline audit verify --json LOG lists them", optarg);
                 return 2;
             }
             break;
@@ -144,81 +161,50 @@ static int finish_stdout(int status)
     return status;
 }
 
-/* A JSON string of at most size bytes, up to the first NUL. Bytes that are not printable ASCII are shown as
- * the code point of the same value: always valid JSON, and no byte is lost. */
-static void json_string(const char *key, const char *text, size_t size)
-{
-    printf("\"%s\":\"", key);
-    for (size_t i = 0; i < size && text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < 0x20 || c > 0x7e)
-            printf("\\u%04x", c);
-        else
-            putchar(c);
-    }
-    putchar('"');
-}
-
-static void json_hex(const char *key, const uint8_t *bytes, size_t size)
-{
-    printf("\"%s\":\"", key);
-    for (size_t i = 0; i < size; i++)
-        printf("%02x", bytes[i]);
-    putchar('"');
-}
-
-static size_t symbol_length(const char symbol[8])
-{
-    size_t length = strnlen(symbol, 8);
-    while (length && symbol[length - 1] == ' ')
-        length--;
-    return length;
-}
-
-static void json_symbol(const char symbol[8])
-{
-    char text[9] = {0};
-    memcpy(text, symbol, symbol_length(symbol));
-    json_string("symbol", text, sizeof(text));
-}
-
 static const char *clock_name(const struct audit_header *h)
 {
     return h->clock == AUDIT_CLOCK_REPLAY ? "replay" : "real";
 }
 
-static void verify_json(const struct audit_reader *reader, const uint64_t by_verdict[VERDICT_COUNT],
-                        uint64_t n_prediction, const char *path, const char *problem)
+/* What verify counts. */
+struct counts {
+    uint64_t prediction, by_verdict[VERDICT_COUNT], age_unknown;
+    uint64_t by_code[AUDIT_EVENT_CODE_COUNT];
+};
+
+static void verify_json(const struct audit_reader *reader, const struct counts *counts, const char *path,
+                        const char *problem)
 {
     const struct audit_header *h = audit_reader_header(reader);
     static const char *const fault[] = {"none", "not-closed", "torn", "chain", "content", "io"};
     uint64_t n = audit_reader_records(reader);
     putchar('{');
-    json_string("path", path, strlen(path));
+    audit_print_json_string("path", path, strlen(path));
     printf(",\"ok\":%s,\"closed\":%s,\"fault\":\"%s\",", problem ? "false" : "true",
            audit_reader_fault(reader) == AUDIT_FAULT_NONE ? "true" : "false",
            fault[audit_reader_fault(reader)]);
     if (problem)
-        json_string("error", problem, strlen(problem));
+        audit_print_json_string("error", problem, strlen(problem));
     else
         printf("\"error\":null");
     printf(",\"records\":%" PRIu64 ",\"predictions\":%" PRIu64 ",\"events\":%" PRIu64 ",\"lost\":%" PRIu64
            ",",
-           n, n_prediction, n - n_prediction, audit_reader_lost(reader));
-    json_hex("head", audit_reader_head(reader), AUDIT_CHAIN_BYTES);
+           n, counts->prediction, n - counts->prediction, audit_reader_lost(reader));
+    audit_print_json_hex("head", audit_reader_head(reader), AUDIT_CHAIN_BYTES);
     printf(",\"verdicts\":{");
     for (unsigned v = 0; v < VERDICT_COUNT; v++)
-        printf("%s\"%s\":%" PRIu64, v ? "," : "", verdict_name(v), by_verdict[v]);
+        printf("%s\"%s\":%" PRIu64, v ? "," : "", verdict_name(v), counts->by_verdict[v]);
+    printf("},\"age_unknown\":%" PRIu64 ",\"events_by_name\":{", counts->age_unknown);
+    for (unsigned code = 1; code < AUDIT_EVENT_CODE_COUNT; code++)
+        printf("%s\"%s\":%" PRIu64, code > 1 ? "," : "", audit_event_name(code), counts->by_code[code]);
     printf("},\"version\":%u,\"abi_version\":%u,\"clock\":\"%s\",\"tsc_hz\":%.17g,\"tsc0\":%" PRIu64
            ",\"utc_ns0\":%" PRIu64 ",\"clock_error_ppm\":%.17g,",
            h->version, h->abi_version, clock_name(h), h->tsc_hz, h->tsc0, h->utc_ns0, h->clock_error_ppm);
-    json_string("accel", h->accel, sizeof(h->accel));
+    audit_print_json_string("accel", h->accel, sizeof(h->accel));
     putchar(',');
-    json_string("feed", h->feed, sizeof(h->feed));
+    audit_print_json_string("feed", h->feed, sizeof(h->feed));
     putchar(',');
-    json_string("build", h->build, sizeof(h->build));
+    audit_print_json_string("build", h->build, sizeof(h->build));
     printf(",\"model_sha256\":[");
     for (uint32_t i = 0; i < h->n_model; i++) {
         printf("%s\"", i ? "," : "");
@@ -227,8 +213,31 @@ static void verify_json(const struct audit_reader *reader, const uint64_t by_ver
         putchar('"');
     }
     printf("],");
-    json_hex("config_sha256", h->config_sha256, sizeof(h->config_sha256));
+    audit_print_json_hex("config_sha256", h->config_sha256, sizeof(h->config_sha256));
     puts("}");
+}
+
+/* What happened besides predictions: one line, or none. */
+static void verify_ladder(const struct counts *counts)
+{
+    static const struct {
+        unsigned code;
+        const char *what;
+    } parts[] = {{AUDIT_EVENT_RUNG, "moves on the ladder"},
+                 {AUDIT_EVENT_ALERT, "alerts raised or gone"},
+                 {AUDIT_EVENT_THRESHOLD, "changes of the threshold"},
+                 {AUDIT_EVENT_ORDER, "orders"},
+                 {AUDIT_EVENT_CLOCK_BACK, "steps back of the clock"}};
+    const char *before = "  ";
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (counts->by_code[parts[i].code]) {
+            printf("%s%" PRIu64 " %s", before, counts->by_code[parts[i].code], parts[i].what);
+            before = ", ";
+        }
+    if (counts->age_unknown)
+        printf("%s%" PRIu64 " predictions of unknown age", before, counts->age_unknown);
+    if (counts->age_unknown || before[0] == ',')
+        putchar('\n');
 }
 
 static int cmd_verify(const struct options *o)
@@ -238,18 +247,22 @@ static int cmd_verify(const struct options *o)
     if (!reader) {
         if (o->json) {
             printf("{\"ok\":false,");
-            json_string("error", error, sizeof(error));
+            audit_print_json_string("error", error, sizeof(error));
             puts("}");
         }
         return finish_stdout(cmd_error("%s", error));
     }
     const struct audit_record *r;
-    uint64_t by_verdict[VERDICT_COUNT] = {0}, n_prediction = 0, n_total = audit_reader_size_records(reader);
+    struct counts counts = {0};
+    const uint64_t n_total = audit_reader_size_records(reader);
     int result;
     while ((result = audit_reader_next(reader, &r, error)) == 1) {
         if (r->prediction.kind == AUDIT_PREDICTION) {
-            by_verdict[r->prediction.verdict]++;
-            n_prediction++;
+            counts.by_verdict[r->prediction.verdict]++;
+            counts.prediction++;
+            counts.age_unknown += (r->prediction.flags & AUDIT_FLAG_AGE_UNKNOWN) != 0;
+        } else {
+            counts.by_code[r->event.code]++;
         }
         if ((audit_reader_records(reader) & 0xffff) == 0)
             cmd_progress("verifying", "records", audit_reader_records(reader), n_total);
@@ -268,194 +281,18 @@ static int cmd_verify(const struct options *o)
         result = -1;
     }
     if (o->json)
-        verify_json(reader, by_verdict, n_prediction, o->path, result == 0 ? NULL : error);
-    else if (result == 0)
+        verify_json(reader, &counts, o->path, result == 0 ? NULL : error);
+    else if (result == 0) {
         printf("%s: intact and closed\n  %" PRIu64 " records: %" PRIu64 " predictions (%" PRIu64
-               " published), %" PRIu64 " events; %" PRIu64
-               " records lost for want of room in the ring\n  head %s%s\n",
-               o->path, n, n_prediction, by_verdict[VERDICT_PUBLISHED], n - n_prediction,
-               audit_reader_lost(reader), head, o->head ? " (as given)" : "");
-    else
+               " published), %" PRIu64 " events; %" PRIu64 " records lost for want of room in the ring\n",
+               o->path, n, counts.prediction, counts.by_verdict[VERDICT_PUBLISHED], n - counts.prediction,
+               audit_reader_lost(reader));
+        verify_ladder(&counts);
+        printf("  head %s%s\n", head, o->head ? " (as given)" : "");
+    } else
         printf("%s: NOT verified\n  %" PRIu64 " records are intact, up to head %s\n", o->path, n, head);
     audit_reader_close(reader);
     return finish_stdout(result == 0 ? 0 : cmd_error("%s", error));
-}
-
-static double to_ns(const struct audit_header *h, uint64_t cycles)
-{
-    return (double)cycles * 1e9 / h->tsc_hz;
-}
-
-static void json_stage(const struct audit_header *h, const char *key, uint64_t from, uint64_t to)
-{
-    if (to == 0 || to < from) /* not reached, or stamps that run backwards */
-        printf(",\"%s\":null", key);
-    else
-        printf(",\"%s\":%.1f", key, to_ns(h, to - from));
-}
-
-static void prediction_json(const struct audit_header *h, const struct audit_record *r)
-{
-    const struct audit_prediction *p = &r->prediction;
-    static const char *const arrival[] = {[AUDIT_ARRIVAL_TSC] = "tsc",
-                                          [AUDIT_ARRIVAL_NIC] = "nic",
-                                          [AUDIT_ARRIVAL_CAPTURE] = "capture",
-                                          [AUDIT_ARRIVAL_BOUND] = "bound"};
-    int inferred = (p->flags & AUDIT_FLAG_INFERRED) != 0;
-    printf("{\"record_no\":%" PRIu64 ",\"kind\":\"prediction\",\"verdict\":\"%s\",", p->record_no,
-           verdict_name(p->verdict));
-    json_symbol(p->symbol);
-    printf(",\"locate\":%u,\"stream\":%u,\"slot\":%u,\"request_seq\":%u,\"feed_seq_no\":%" PRIu64
-           ",\"feed_ts_ns\":%" PRIu64 ",\"arrival_clock\":\"%s\"",
-           p->locate, p->stream, p->slot, p->request_seq, p->feed_seq_no, p->feed_ts_ns,
-           arrival[p->arrival_clock]);
-    printf(",\"arrival\":%" PRIu64 ",\"decoded\":%" PRIu64 ",\"submitted\":%" PRIu64 ",\"completed\":%" PRIu64
-           ",\"decided\":%" PRIu64,
-           p->arrival, p->decoded, p->submitted, p->completed, p->decided);
-    printf(",\"age_cycles\":%" PRIu64 ",\"threshold_cycles\":%" PRIu64 ",\"expected_cycles\":%" PRIu64
-           ",\"age_ns\":%.1f,\"threshold_ns\":%.1f,\"expected_ns\":%.1f",
-           p->age_cycles, p->threshold_cycles, p->expected_cycles, to_ns(h, p->age_cycles),
-           to_ns(h, p->threshold_cycles), to_ns(h, p->expected_cycles));
-    json_stage(h, "decode_ns", p->arrival, p->decoded);
-    json_stage(h, "features_ns", p->decoded, p->submitted ? p->submitted : p->decided);
-    json_stage(h, "inference_ns", p->submitted, p->completed);
-    json_stage(h, "publish_ns", p->completed, p->completed ? p->decided : 0);
-    printf(",\"kernel_cycles\":%u,\"prepare_cycles\":%u,\"flags\":{\"age_clamped\":%s,\"kernel_late\":%s,"
-           "\"inferred\":%s,\"egress_failed\":%s,\"mirror\":%s}",
-           p->kernel_cycles, p->prepare_cycles, p->flags & AUDIT_FLAG_AGE_CLAMPED ? "true" : "false",
-           p->flags & AUDIT_FLAG_KERNEL_LATE ? "true" : "false", inferred ? "true" : "false",
-           p->flags & AUDIT_FLAG_EGRESS_FAILED ? "true" : "false",
-           p->flags & AUDIT_FLAG_MIRROR ? "true" : "false");
-    printf(",\"class\":%u,", p->cls);
-    if (inferred)
-        json_string("class_name", h->class_name[p->cls], sizeof(h->class_name[0]));
-    else
-        printf("\"class_name\":null");
-    printf(",\"logit_frac\":%u,\"logits_raw\":[", p->logit_frac);
-    for (int i = 0; i < 8; i++)
-        printf("%s%" PRId64, i ? "," : "", p->logits[i]);
-    printf("],\"logits\":[");
-    for (int i = 0; i < 8; i++)
-        printf("%s%.17g", i ? "," : "", ldexp((double)p->logits[i], -(int)p->logit_frac));
-    printf("],\"bid_price\":%u,\"bid_qty\":%u,\"ask_price\":%u,\"ask_qty\":%u,\"feature_hash\":\"%016" PRIx64
-           "\",\"publish_seq\":%" PRIu64 ",",
-           p->bid_price, p->bid_qty, p->ask_price, p->ask_qty, p->feature_hash, p->publish_seq);
-    json_hex("chain", r->chain, AUDIT_CHAIN_BYTES);
-    puts("}");
-}
-
-static void event_json(const struct audit_record *r)
-{
-    const struct audit_event *e = &r->event;
-    printf("{\"record_no\":%" PRIu64 ",\"kind\":\"event\",\"event\":\"%s\",", e->record_no,
-           audit_event_name(e->code));
-    json_symbol(e->symbol);
-    printf(",\"locate\":%u,\"at\":%" PRIu64 ",\"feed_ts_ns\":%" PRIu64 ",", e->locate, e->at, e->feed_ts_ns);
-    /* A hash uses all 64 bits, which few JSON readers take as a number. */
-    if (e->code == AUDIT_EVENT_MODEL_LOAD || e->code == AUDIT_EVENT_MODEL_SWITCH)
-        printf("\"slot\":%" PRIu64 ",\"image_hash\":\"%016" PRIx64 "\",\"status\":%" PRIu64 ",", e->value[0],
-               e->value[1], e->value[2]);
-    else
-        printf("\"value\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],", e->value[0], e->value[1],
-               e->value[2], e->value[3]);
-    json_string("text", e->text, sizeof(e->text));
-    putchar(',');
-    json_hex("chain", r->chain, AUDIT_CHAIN_BYTES);
-    puts("}");
-}
-
-/* Exchange time as hh:mm:ss.nnnnnnnnn. */
-static void print_time(uint64_t ts_ns)
-{
-    uint64_t s = ts_ns / 1000000000u;
-    printf("%02" PRIu64 ":%02u:%02u.%09u", s / 3600, (unsigned)(s / 60 % 60), (unsigned)(s % 60),
-           (unsigned)(ts_ns % 1000000000u));
-}
-
-/* Text from the file, with what could steer a terminal replaced. */
-static void print_text(const char *text, size_t size)
-{
-    for (size_t i = 0; i < size && text[i]; i++)
-        putchar(text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?');
-}
-
-/* What audit.h says of an event's values. */
-static void event_values_text(const struct audit_event *e)
-{
-    const uint64_t *v = e->value;
-    char card[AUDIT_CARD_TEXT_CHARS];
-    if (audit_card_text(e, card)) {
-        printf(" %s", card);
-        return;
-    }
-    switch (e->code) {
-    case AUDIT_EVENT_START:
-    case AUDIT_EVENT_STREAMS_FULL:
-        break;
-    case AUDIT_EVENT_STOP:
-        printf(" predictions %" PRIu64 ", records lost %" PRIu64, v[0], v[1]);
-        break;
-    case AUDIT_EVENT_GAP:
-        printf(" from sequence number %" PRIu64 ", messages %" PRIu64, v[0], v[1]);
-        break;
-    case AUDIT_EVENT_TRADING_STATE:
-        printf(" %s", v[0] ? "trading" : "not trading");
-        break;
-    case AUDIT_EVENT_RECORDS_LOST:
-        printf(" records %" PRIu64, v[0]);
-        break;
-    case AUDIT_EVENT_SESSION_END:
-        printf(" next sequence number %" PRIu64, v[0]);
-        break;
-    case AUDIT_EVENT_MODEL_LOAD:
-        printf(" slot %" PRIu64 ", image %016" PRIx64, v[0], v[1]);
-        if (v[2])
-            printf(": %s (status %" PRIu64 ")", audit_device_name(v[2]), v[2]);
-        break;
-    case AUDIT_EVENT_MODEL_SWITCH:
-        printf(" to slot %" PRIu64 ", image %016" PRIx64, v[0], v[1]);
-        break;
-    case AUDIT_EVENT_DEVICE_ERROR:
-        printf(" %s (status %" PRIu64 "), stream %" PRIu64, audit_device_name(v[0]), v[0], v[1]);
-        break;
-    default:
-        printf(" %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, v[0], v[1], v[2], v[3]);
-    }
-}
-
-static void record_text(const struct audit_header *h, const struct audit_record *r)
-{
-    if (r->prediction.kind == AUDIT_EVENT) {
-        const struct audit_event *e = &r->event;
-        printf("%9" PRIu64 "  ", e->record_no);
-        if (e->feed_ts_ns)
-            print_time(e->feed_ts_ns);
-        else
-            printf("%-18s", "-");
-        printf("  ");
-        print_text(e->symbol, 8);
-        printf("%*s  EVENT %s", 8 - (int)strnlen(e->symbol, 8), "", audit_event_name(e->code));
-        event_values_text(e);
-        fputs(e->text[0] ? "  " : "", stdout);
-        print_text(e->text, sizeof(e->text));
-        putchar('\n');
-        return;
-    }
-    const struct audit_prediction *p = &r->prediction;
-    printf("%9" PRIu64 "  ", p->record_no);
-    print_time(p->feed_ts_ns);
-    printf("  ");
-    print_text(p->symbol, 8);
-    printf("%*s  %-15s  ", 8 - (int)strnlen(p->symbol, 8), "", verdict_name(p->verdict));
-    if (p->flags & AUDIT_FLAG_INFERRED) {
-        print_text(h->class_name[p->cls], sizeof(h->class_name[0]));
-        printf("%*s  ", 8 - (int)strnlen(h->class_name[p->cls], 8), "");
-    } else {
-        printf("%-8s  ", "-");
-    }
-    printf("%10.3f  %10.3f  %8u  %11.4f  %11.4f  %10" PRIu64 "\n", to_ns(h, p->age_cycles) / 1e3,
-           to_ns(h, p->threshold_cycles) / 1e3, p->kernel_cycles, p->bid_price / 1e4, p->ask_price / 1e4,
-           p->feed_seq_no);
 }
 
 static int selected(const struct options *o, const struct audit_record *r)
@@ -463,12 +300,14 @@ static int selected(const struct options *o, const struct audit_record *r)
     const char *symbol = r->prediction.kind == AUDIT_PREDICTION ? r->prediction.symbol : r->event.symbol;
     if (r->prediction.record_no < o->from)
         return 0;
+    if (o->events_only && (r->prediction.kind != AUDIT_EVENT || (o->event && r->event.code != o->event)))
+        return 0;
     if (o->verdict != ANY_VERDICT && (r->prediction.kind != AUDIT_PREDICTION ||
                                       (o->verdict == DROPPED ? r->prediction.verdict == VERDICT_PUBLISHED
                                                              : r->prediction.verdict != o->verdict)))
         return 0;
-    return !o->symbol ||
-           (symbol_length(symbol) == strlen(o->symbol) && !memcmp(symbol, o->symbol, strlen(o->symbol)));
+    return !o->symbol || (audit_print_symbol_length(symbol) == strlen(o->symbol) &&
+                          !memcmp(symbol, o->symbol, strlen(o->symbol)));
 }
 
 static int cmd_show(const struct options *o)
@@ -482,19 +321,12 @@ static int cmd_show(const struct options *o)
     uint64_t n_shown = 0;
     int result = 0;
     if (!o->json)
-        printf("%9s  %-18s  %-8s  %-15s  %-8s  %10s  %10s  %8s  %11s  %11s  %10s\n", "record",
-               "exchange time", "symbol", "verdict", "class", "age us", "line us", "kernel", "bid", "ask",
-               "feed seq");
+        audit_print_head();
     while (n_shown < o->limit && !ferror(stdout) && (result = audit_reader_next(reader, &r, error)) == 1) {
         if (!selected(o, r))
             continue;
         n_shown++;
-        if (!o->json)
-            record_text(h, r);
-        else if (r->prediction.kind == AUDIT_PREDICTION)
-            prediction_json(h, r);
-        else
-            event_json(r);
+        (o->json ? audit_print_json : audit_print_text)(h, r);
     }
     if (!n_shown && o->limit && result == 0)
         fprintf(stderr, "killline: %s: none of its %" PRIu64 " records is as asked for\n", o->path,

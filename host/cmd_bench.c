@@ -2,14 +2,17 @@
 #include <string.h>
 
 #include "bench_feed.h"
+#include "bench_killline.h"
 #include "bench_lstm.h"
 #include "bench_pipeline.h"
 #include "cmd.h"
 
 static const char usage_text[] =
-    "usage: killline bench feed|lstm|pipeline [OPTIONS]\n"
+    "usage: killline bench feed|killline|lstm|pipeline [OPTIONS]\n"
     "\n"
     "  feed      decode and order books, per message, against a bare frame walk\n"
+    "  killline  the kill line's evaluation procedure: ages, stages, indicators, the line that is "
+    "recommended\n"
     "  lstm      the cpu backend, per step, against FP32 LSTMs in plain C and Eigen\n"
     "  pipeline  the whole appliance, packet in to verdict, stage by stage, at several rates\n"
     "\n"
@@ -23,6 +26,8 @@ int cmd_bench(int argc, char **argv)
     }
     if (argc >= 2 && !strcmp(argv[1], "feed"))
         return bench_feed(argc - 1, argv + 1);
+    if (argc >= 2 && !strcmp(argv[1], "killline"))
+        return bench_killline(argc - 1, argv + 1);
     if (argc >= 2 && !strcmp(argv[1], "lstm"))
         return bench_lstm(argc - 1, argv + 1);
     if (argc >= 2 && !strcmp(argv[1], "pipeline"))

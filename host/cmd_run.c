@@ -13,6 +13,7 @@
 #include "appliance.h"
 #include "cmd.h"
 #include "cmd_config.h"
+#include "control.h"
 #include "feeder.h"
 #include "report.h"
 #include "run_accel.h"
@@ -50,6 +51,8 @@ enum stop { STOP_NONE = 0, STOP_SIGNAL, STOP_FELL_SHORT };
 static atomic_int
     stop_requested; /* enum stop; lock-free, so a signal handler may set it and the poll loop read it */
 
+static struct order_desk desk; /* its alignment is no heap's */
+
 static void on_signal(int signo)
 {
     (void)signo;
@@ -69,7 +72,7 @@ struct run {
     struct options opt;
     struct config *config;
     uint8_t config_sha256[CONFIG_SHA256_BYTES];
-    struct model model, next_model;
+    struct model model, next_model, backup;
     uint64_t *stamps_ns;
     uint64_t n_frame, clock_steps;
     char torn[CAPTURE_ERROR_CHARS]; /* "": the capture is whole */
@@ -79,6 +82,8 @@ struct run {
     struct feeder *feeder;
     struct audit_log *log;
     struct appliance *appliance;
+    struct control *control; /* --pace only */
+    struct state_file state;
     char out[PATH_CHARS], audit_path[PATH_CHARS + 32], report_path[PATH_CHARS + 32], tx_path[PATH_CHARS + 32];
 };
 
@@ -234,15 +239,20 @@ static int open_model(struct run *run)
     const char *path = run->opt.model          ? run->opt.model
                        : run->config->model[0] ? run->config->model
                                                : KL_MODEL_DEFAULT,
-               *next = run->config->model_switch.model;
+               *next = run->config->model_switch.model, *backup = run->config->backup.model;
     if (run_accel_model(path, &run->model, error) ||
-        (next[0] && run_accel_model(next, &run->next_model, error)))
+        (next[0] && run_accel_model(next, &run->next_model, error)) ||
+        (backup[0] && run_accel_model(backup, &run->backup, error)))
         return cmd_error("%s", error);
+    if (backup[0] && !same_classes(&run->model, &run->backup))
+        return cmd_error("backup.model=%s: its classes are not those of %s, and a log names them once",
+                         backup, path);
     if (next[0] && !same_classes(&run->model, &run->next_model))
         return cmd_error("model_switch.model=%s: its classes are not those of %s, and a log names them once",
                          next, path);
-    if (run_accel_open(run->config, &run->model, path, next[0] ? &run->next_model : NULL, run->clock.hz,
-                       &run->accel, error))
+    const struct model *second = next[0] ? &run->next_model : backup[0] ? &run->backup : NULL;
+    if (run_accel_open(run->config, &run->model, path, second, run->clock.hz, &run->accel, error) ||
+        (backup[0] && run_accel_load_backup(&run->accel, &run->backup, backup, error)))
         return cmd_error("%s", error);
     return 0;
 }
@@ -319,7 +329,7 @@ static int open_log(struct run *run)
         .on_full = replay ? AUDIT_FULL_WAIT : (enum audit_full)run->config->audit.on_full,
         .header = {.abi_version = KL_ABI_VERSION,
                    .clock = replay ? AUDIT_CLOCK_REPLAY : AUDIT_CLOCK_REAL,
-                   .n_model = run->next_model.image ? 2 : 1,
+                   .n_model = run->next_model.image || run->backup.image ? 2 : 1,
                    .tsc_hz = replay ? 1e9 : run->clock.hz,
                    .tsc0 = replay ? 0 : run->clock.tsc0,
                    .utc_ns0 = replay ? 0 : run->clock.utc_ns0,
@@ -328,6 +338,8 @@ static int open_log(struct run *run)
     memcpy(h->model_sha256[0], run->model.sha256, sizeof(h->model_sha256[0]));
     if (run->next_model.image)
         memcpy(h->model_sha256[1], run->next_model.sha256, sizeof(h->model_sha256[1]));
+    if (run->backup.image)
+        memcpy(h->model_sha256[1], run->backup.sha256, sizeof(h->model_sha256[1]));
     memcpy(h->config_sha256, run->config_sha256, sizeof(h->config_sha256));
     snprintf(h->build, sizeof(h->build), "%s", KL_VERSION);
     snprintf(h->accel, sizeof(h->accel), "%s", accel_label(run));
@@ -390,6 +402,39 @@ static int open_all(struct run *run)
 
 /* ---- running ---- */
 
+/* What the last run left, and where a person's orders come in. */
+static int open_control(struct run *run)
+{
+    char folder[CONTROL_PATH_CHARS], warning[CONTROL_ERROR_CHARS] = "", error[CONTROL_ERROR_CHARS];
+    if (control_folder(run->config->state.dir, folder, error))
+        return cmd_error("%s", error);
+    run->control = control_open(folder, &run->state, warning, error);
+    if (!run->control)
+        return cmd_error("%s", error);
+    if (warning[0])
+        cmd_error("%s", warning);
+    if (run->state.rung == GOVERNOR_HALTED)
+        cmd_error(
+            "starts HALTED, as it was left (%s%s%s%s%s): nothing is published until `killline resume --by "
+            "NAME --reason TEXT`",
+            governor_cause_name(run->state.cause), run->state.by[0] ? "; " : "", run->state.by,
+            run->state.reason[0] ? ": " : "", run->state.reason);
+    return 0;
+}
+
+static int start_control(struct run *run)
+{
+    char error[CONTROL_ERROR_CHARS];
+    const struct control_view view = {.desk = &desk,
+                                      .governor = appliance_governor(run->appliance),
+                                      .rules = &run->config->governor,
+                                      .log = run->log,
+                                      .clock = run->clock,
+                                      .run_name = base_name(run->opt.capture),
+                                      .out = run->out};
+    return run->control && control_start(run->control, &view, error) ? cmd_error("%s", error) : 0;
+}
+
 static void *poll_thread(void *arg)
 {
     /* The names are also marks: between them this thread makes no system call. */
@@ -411,6 +456,8 @@ static int run_appliance(struct run *run)
         .switch_after = run->config->clock == CONFIG_CLOCK_REPLAY
                             ? run->config->model_switch.after_ms * 1000000ull
                             : clock_ns_to_cycles(&run->clock, run->config->model_switch.after_ms * 1e6),
+        .backup = run->backup.image ? &run->backup : NULL,
+        .desk = &desk,
         .log = run->log,
         .rx = run->rx,
         .tx = run->tx,
@@ -422,9 +469,20 @@ static int run_appliance(struct run *run)
         .idle_limit_cycles = run->feeder ? 0 : (uint64_t)(IDLE_LIMIT_S * run->clock.hz),
         .stop = &stop_requested,
     };
+    /* A file that is taken as fast as it comes is a measurement, no appliance at work. */
+    if (run->opt.pace > 0) {
+        struct timespec now;
+        if (open_control(run))
+            return 1;
+        clock_gettime(CLOCK_REALTIME, &now);
+        config.start = &run->state;
+        config.start_utc_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    }
     run->appliance = appliance_create(&config, error);
     if (!run->appliance)
         return cmd_error("%s", error);
+    if (start_control(run))
+        return 1;
     pthread_t thread;
     uint64_t frames = 0;
     if (pthread_create(&thread, NULL, poll_thread, run->appliance))
@@ -444,6 +502,8 @@ static int run_appliance(struct run *run)
         cmd_progress("running", "frames", frames, run->n_frame);
     }
     cmd_progress_done();
+    control_close(run->control);
+    run->control = NULL;
     return 0;
 }
 
@@ -509,6 +569,7 @@ static int finish(struct run *run, double wall_s)
 
 static void close_all(struct run *run)
 {
+    control_close(run->control); /* looks at the appliance's governor */
     feeder_stop(run->feeder);
     port_close(run->rx);
     port_close(run->tx);
@@ -519,6 +580,7 @@ static void close_all(struct run *run)
     appliance_free(run->appliance);
     run_accel_close(&run->accel);
     model_free(&run->next_model);
+    model_free(&run->backup);
     model_free(&run->model);
     free(run->stamps_ns);
     config_free(run->config);

@@ -12,6 +12,7 @@
 #include "accel_guard.h"
 #include "accel_xrt.h"
 #include "audit.h"
+#include "governor.h"
 #include "intake.h"
 #include "market.h"
 
@@ -90,9 +91,73 @@ static const cyaml_schema_field_t join_fields[] = {
     CYAML_FIELD_UINT("settle_ms", OPTIONAL, struct config_join, settle_ms),
     CYAML_FIELD_END,
 };
+static const cyaml_schema_field_t backup_fields[] = {
+    STRING("model", struct config_backup, model),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t adaptive_fields[] = {
+    CYAML_FIELD_UINT("step_us", OPTIONAL, struct config_adaptive, step_us),
+    CYAML_FIELD_UINT("relax_percent", OPTIONAL, struct config_adaptive, relax_percent),
+    CYAML_FIELD_UINT("tighten_percent", OPTIONAL, struct config_adaptive, tighten_percent),
+    CYAML_FIELD_UINT("dwell_us", OPTIONAL, struct config_adaptive, dwell_us),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t ab_fields[] = {
+    CYAML_FIELD_UINT("threshold_us", OPTIONAL, struct config_ab, threshold_us),
+    CYAML_FIELD_UINT("share_percent", OPTIONAL, struct config_ab, share_percent),
+    CYAML_FIELD_UINT("salt", OPTIONAL, struct config_ab, salt),
+    CYAML_FIELD_END,
+};
 static const cyaml_schema_field_t killline_fields[] = {
     CYAML_FIELD_UINT("threshold_us", OPTIONAL, struct config_killline, threshold_us),
+    CYAML_FIELD_UINT("threshold_max_us", OPTIONAL, struct config_killline, threshold_max_us),
+    CYAML_FIELD_MAPPING("adaptive", OPTIONAL, struct config_killline, adaptive, adaptive_fields),
+    CYAML_FIELD_MAPPING("ab", OPTIONAL, struct config_killline, ab, ab_fields),
     CYAML_FIELD_UINT("device_timeout_us", OPTIONAL, struct config_killline, device_timeout_us),
+    CYAML_FIELD_BOOL("supersede", OPTIONAL, struct config_killline, supersede),
+    CYAML_FIELD_UINT("batch", OPTIONAL, struct config_killline, batch),
+    CYAML_FIELD_UINT("keep_warm_us", OPTIONAL, struct config_killline, keep_warm_us),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t rule_fields[] = {
+    CYAML_FIELD_UINT("enter", OPTIONAL, struct config_rule, enter),
+    CYAML_FIELD_UINT("leave", OPTIONAL, struct config_rule, leave),
+    CYAML_FIELD_END,
+};
+#define RULE(name) CYAML_FIELD_MAPPING(#name, OPTIONAL, struct config_rung, name, rule_fields)
+static const cyaml_schema_field_t rung_fields[] = {
+    CYAML_FIELD_UINT("dwell_ms", OPTIONAL, struct config_rung, dwell_ms),
+    RULE(latency_percent),
+    RULE(spread_us),
+    RULE(miss_ppm),
+    RULE(busy_percent),
+    RULE(resource_percent),
+    RULE(device_errors),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t governor_fields[] = {
+    CYAML_FIELD_UINT("window_ms", OPTIONAL, struct config_governor, window_ms),
+    CYAML_FIELD_UINT("min_count", OPTIONAL, struct config_governor, min_count),
+    CYAML_FIELD_BOOL("stays_halted", OPTIONAL, struct config_governor, stays_halted),
+    CYAML_FIELD_MAPPING("warning", OPTIONAL, struct config_governor, warning, rung_fields),
+    CYAML_FIELD_MAPPING("backup", OPTIONAL, struct config_governor, backup, rung_fields),
+    CYAML_FIELD_MAPPING("halted", OPTIONAL, struct config_governor, halted, rung_fields),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t throttle_fields[] = {
+    CYAML_FIELD_UINT("device_errors", OPTIONAL, struct config_throttle, device_errors),
+    CYAML_FIELD_UINT("halts", OPTIONAL, struct config_throttle, halts),
+    CYAML_FIELD_UINT("window_s", OPTIONAL, struct config_throttle, window_s),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t state_fields[] = {
+    STRING("dir", struct config_state, dir),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t stall_fields[] = {
+    CYAML_FIELD_UINT("per_million", OPTIONAL, struct config_stall, per_million),
+    CYAML_FIELD_UINT("max_us", OPTIONAL, struct config_stall, max_us),
+    CYAML_FIELD_UINT("seed", OPTIONAL, struct config_stall, seed),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t replay_fields[] = {
@@ -102,6 +167,7 @@ static const cyaml_schema_field_t replay_fields[] = {
     CYAML_FIELD_UINT("io_ns", OPTIONAL, struct config_replay, io_ns),
     CYAML_FIELD_UINT("publish_ns", OPTIONAL, struct config_replay, publish_ns),
     CYAML_FIELD_UINT("kernel_mhz", OPTIONAL, struct config_replay, kernel_mhz),
+    CYAML_FIELD_MAPPING("stall", OPTIONAL, struct config_replay, stall, stall_fields),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t egress_fields[] = {
@@ -137,7 +203,11 @@ static const cyaml_schema_field_t fields[] = {
     ENUM("clock", struct config, clock, clock_names),
     SECTION(feed),
     SECTION(join),
+    SECTION(backup),
     SECTION(killline),
+    SECTION(governor),
+    SECTION(throttle),
+    SECTION(state),
     SECTION(replay),
     SECTION(egress),
     SECTION(audit),
@@ -426,6 +496,64 @@ int config_parse_ip(const char *text, uint32_t *ip)
     return 0;
 }
 
+/* Every rule of a rung. */
+static int check_rules(const char *name, const struct config_rung *rung, char *error)
+{
+    const struct {
+        const char *key;
+        const struct config_rule *rule;
+    } rules[] = {{"latency_percent", &rung->latency_percent},
+                 {"spread_us", &rung->spread_us},
+                 {"miss_ppm", &rung->miss_ppm},
+                 {"busy_percent", &rung->busy_percent},
+                 {"resource_percent", &rung->resource_percent},
+                 {"device_errors", &rung->device_errors}};
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (rules[i].rule->enter ? rules[i].rule->leave >= rules[i].rule->enter : rules[i].rule->leave) {
+            snprintf(
+                error, CONFIG_ERROR_CHARS,
+                "governor.%s.%s: enter %u, leave %u: leave has to be less than enter; both 0: no such rule",
+                name, rules[i].key, rules[i].rule->enter, rules[i].rule->leave);
+            return -1;
+        }
+    return 0;
+}
+
+static int check_killline(const struct config *c, char *error)
+{
+    const struct config_killline *k = &c->killline;
+    if (k->threshold_max_us && k->threshold_max_us < k->threshold_us) {
+        snprintf(
+            error, CONFIG_ERROR_CHARS,
+            "killline.threshold_max_us: %u is below killline.threshold_us=%u, from which it is relaxed; 0: "
+            "the threshold is fixed",
+            k->threshold_max_us, k->threshold_us);
+        return -1;
+    }
+    if (k->adaptive.tighten_percent >= k->adaptive.relax_percent) {
+        snprintf(error, CONFIG_ERROR_CHARS,
+                 "killline.adaptive.tighten_percent: %u is not below relax_percent=%u",
+                 k->adaptive.tighten_percent, k->adaptive.relax_percent);
+        return -1;
+    }
+    if (k->ab.threshold_us && k->threshold_max_us) {
+        snprintf(
+            error, CONFIG_ERROR_CHARS,
+            "killline.ab compares two fixed thresholds: killline.threshold_max_us=0, or ab.threshold_us=0");
+        return -1;
+    }
+    if (c->backup.model[0] && c->model_switch.model[0]) {
+        snprintf(error, CONFIG_ERROR_CHARS,
+                 "backup.model, model_switch.model: both need the second of two model slots: set one");
+        return -1;
+    }
+    return check_rules("warning", &c->governor.warning, error) ||
+                   check_rules("backup", &c->governor.backup, error) ||
+                   check_rules("halted", &c->governor.halted, error)
+               ? -1
+               : 0;
+}
+
 static int check(const struct config *c, char *error)
 {
     uint32_t ip;
@@ -450,7 +578,24 @@ static int check(const struct config *c, char *error)
         {"guard.probes", c->guard.probes, 1, 1000000},
         {"guard.retry_ms", c->guard.retry_ms, 1, 60000},
         {"killline.threshold_us", c->killline.threshold_us, 1, CONFIG_THRESHOLD_US_MAX},
+        {"killline.threshold_max_us", c->killline.threshold_max_us, 0, CONFIG_THRESHOLD_US_MAX},
+        {"killline.adaptive.step_us", c->killline.adaptive.step_us, 1, CONFIG_THRESHOLD_US_MAX},
+        {"killline.adaptive.relax_percent", c->killline.adaptive.relax_percent, 1, 100},
+        {"killline.adaptive.tighten_percent", c->killline.adaptive.tighten_percent, 0, 99},
+        {"killline.adaptive.dwell_us", c->killline.adaptive.dwell_us, 0, 60000000},
+        {"killline.ab.threshold_us", c->killline.ab.threshold_us, 0, CONFIG_THRESHOLD_US_MAX},
+        {"killline.ab.share_percent", c->killline.ab.share_percent, 1, 99},
         {"killline.device_timeout_us", c->killline.device_timeout_us, 1, 1000000},
+        {"killline.batch", c->killline.batch, 1, KL_QUEUE_DEPTH},
+        {"killline.keep_warm_us", c->killline.keep_warm_us, 0, 1000000},
+        {"governor.window_ms", c->governor.window_ms, 8, 600000},
+        {"governor.min_count", c->governor.min_count, 1, 1000000},
+        {"governor.warning.dwell_ms", c->governor.warning.dwell_ms, 0, 3600000},
+        {"governor.backup.dwell_ms", c->governor.backup.dwell_ms, 0, 3600000},
+        {"governor.halted.dwell_ms", c->governor.halted.dwell_ms, 0, 3600000},
+        {"throttle.device_errors", c->throttle.device_errors, 0, GOVERNOR_N_FAULT},
+        {"throttle.halts", c->throttle.halts, 0, GOVERNOR_N_FAULT},
+        {"throttle.window_s", c->throttle.window_s, 1, 86400},
         {"feed.gap_wait_us", c->feed.gap_wait_us, 0, 10000000},
         {"join.settle_ms", c->join.settle_ms, 0, 3600000},
         {"replay.frame_ns", c->replay.frame_ns, 0, 1000000},
@@ -459,6 +604,8 @@ static int check(const struct config *c, char *error)
         {"replay.io_ns", c->replay.io_ns, 0, 1000000},
         {"replay.publish_ns", c->replay.publish_ns, 0, 1000000},
         {"replay.kernel_mhz", c->replay.kernel_mhz, 1, 2000},
+        {"replay.stall.per_million", c->replay.stall.per_million, 0, 1000000},
+        {"replay.stall.max_us", c->replay.stall.max_us, 1, 1000000},
         {"audit.ring_records", c->audit.ring_records, 2, 1 << 24},
         {"book.orders", c->book.orders, 1000, 200000000},
         {"book.levels", c->book.levels, 1000, 100000000},
@@ -490,7 +637,7 @@ static int check(const struct config *c, char *error)
                  c->audit.ring_records);
         return -1;
     }
-    return 0;
+    return check_killline(c, error);
 }
 
 struct config *config_parse(const struct config_layer *layers, size_t n_layer,

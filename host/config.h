@@ -57,11 +57,40 @@ struct config {
         int policy; /* enum market_join */
         uint32_t settle_ms;
     } join;
+    struct config_backup {
+        char *model;
+    } backup;
     struct config_killline {
-        uint32_t threshold_us, device_timeout_us;
+        uint32_t threshold_us, threshold_max_us, device_timeout_us, batch, keep_warm_us;
+        bool supersede;
+        struct config_adaptive {
+            uint32_t step_us, relax_percent, tighten_percent, dwell_us;
+        } adaptive;
+        struct config_ab {
+            uint32_t threshold_us, share_percent, salt;
+        } ab;
     } killline;
+    struct config_governor {
+        uint32_t window_ms, min_count;
+        bool stays_halted;
+        struct config_rung {
+            uint32_t dwell_ms;
+            struct config_rule {
+                uint32_t enter, leave;
+            } latency_percent, spread_us, miss_ppm, busy_percent, resource_percent, device_errors;
+        } warning, backup, halted;
+    } governor;
+    struct config_throttle {
+        uint32_t device_errors, halts, window_s;
+    } throttle;
+    struct config_state {
+        char *dir;
+    } state;
     struct config_replay {
         uint32_t frame_ns, message_ns, features_ns, io_ns, publish_ns, kernel_mhz;
+        struct config_stall {
+            uint32_t per_million, max_us, seed;
+        } stall;
     } replay;
     struct config_egress {
         char *group;

@@ -10,6 +10,9 @@ static const struct {
     const char *what;
 } commands[] = {
     {"run", cmd_run, "run the appliance on a capture; summary, audit log, report"},
+    {"halt", cmd_halt, "halt the running appliance: it publishes nothing until it is resumed"},
+    {"resume", cmd_resume, "let a halted appliance publish again"},
+    {"status", cmd_status, "where the running appliance stands, and its figures"},
     {"synth", cmd_synth, "write a synthetic market day (ITCH 5.0 in MoldUDP64, lines A and B)"},
     {"csim", cmd_csim, "check the accelerator kernel in C simulation; cycles, resources, golden vectors"},
     {"sim-device", cmd_sim_device, "the software device behind Xilinx XRT: make its .xclbin, inject faults"},
@@ -19,6 +22,7 @@ static const struct {
     {"model", cmd_model, "pack, show and check model packages"},
     {"bench", cmd_bench, "measure against floors and peers in the same run"},
     {"audit", cmd_audit, "verify, show and report audit logs"},
+    {"sweep", cmd_sweep, "what other kill lines would have published, and what it was worth; live A/B"},
     {"doctor", cmd_doctor, "is everything there that run --accel xrt needs, and on this machine?"},
     {"listen", cmd_listen, "print published predictions"},
 };

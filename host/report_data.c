@@ -53,29 +53,43 @@ static struct report_symbol *symbol_row(struct report_data *r, const char symbol
     }
 }
 
+static void count_arm(struct report_arm *arm, const struct audit_prediction *p)
+{
+    if (arm->n_prediction++ == 0)
+        arm->line_min = arm->line_max = p->threshold_cycles;
+    arm->by_verdict[p->verdict]++;
+    arm->line_min = p->threshold_cycles < arm->line_min ? p->threshold_cycles : arm->line_min;
+    arm->line_max = p->threshold_cycles > arm->line_max ? p->threshold_cycles : arm->line_max;
+}
+
 static void first_pass_prediction(struct report_data *r, const struct audit_prediction *p)
 {
+    const int arm_b = (p->flags & AUDIT_FLAG_ARM_B) != 0, unknown = (p->flags & AUDIT_FLAG_AGE_UNKNOWN) != 0;
     if (r->n_prediction == 0) {
-        r->line_min = r->line_max = r->line = p->threshold_cycles;
         r->first_decided = r->last_decided = p->decided;
         r->first_feed_ns = r->last_feed_ns = p->feed_ts_ns;
     }
     r->n_prediction++;
     r->by_verdict[p->verdict]++;
-    r->line_changes += p->threshold_cycles != r->line;
-    r->line = p->threshold_cycles;
-    r->line_min = p->threshold_cycles < r->line_min ? p->threshold_cycles : r->line_min;
-    r->line_max = p->threshold_cycles > r->line_max ? p->threshold_cycles : r->line_max;
+    count_arm(&r->arm[arm_b], p);
+    if (!arm_b) {
+        r->line_changes += r->arm[0].n_prediction > 1 && p->threshold_cycles != r->line;
+        r->line = p->threshold_cycles;
+    }
     r->first_decided = p->decided < r->first_decided ? p->decided : r->first_decided;
     r->last_decided = p->decided > r->last_decided ? p->decided : r->last_decided;
     r->first_feed_ns = p->feed_ts_ns < r->first_feed_ns ? p->feed_ts_ns : r->first_feed_ns;
     r->last_feed_ns = p->feed_ts_ns > r->last_feed_ns ? p->feed_ts_ns : r->last_feed_ns;
     r->n_clamped += (p->flags & AUDIT_FLAG_AGE_CLAMPED) != 0;
     uint64_t cycles[REPORT_N_STAGE];
-    r->n_disordered += (uint64_t)report_stages(p, cycles);
-    histogram_record(&r->all, p->age_cycles);
-    if (p->flags & AUDIT_FLAG_INFERRED) {
+    r->n_unknown += (uint64_t)unknown;
+    if (!unknown) {
+        r->n_disordered += (uint64_t)report_stages(p, cycles);
+        histogram_record(&r->all, p->age_cycles);
+    }
+    if (p->flags & AUDIT_FLAG_INFERRED && !unknown) {
         r->n_inferred++;
+        r->n_batch += (p->flags & AUDIT_FLAG_BATCH) != 0;
         histogram_record(&r->inferred, p->age_cycles);
         histogram_record(&r->kernel, p->kernel_cycles);
         histogram_record(&r->prepare, p->prepare_cycles);
@@ -85,7 +99,7 @@ static void first_pass_prediction(struct report_data *r, const struct audit_pred
     if (p->verdict == VERDICT_PUBLISHED) {
         histogram_record(&r->published, p->age_cycles);
         keep_oldest(r->oldest, &r->n_oldest, p);
-    } else {
+    } else if (!unknown) {
         keep_oldest(r->worst, &r->n_worst, p);
     }
     struct report_symbol *row = symbol_row(r, p->symbol);
@@ -123,9 +137,13 @@ static void second_pass(struct report_data *r, const struct audit_record *record
     if (record->prediction.kind != AUDIT_PREDICTION)
         return;
     const struct audit_prediction *p = &record->prediction;
-    latency_chart_add(&r->latency, p->age_cycles, p->verdict == VERDICT_PUBLISHED);
+    if (!(p->flags & AUDIT_FLAG_AGE_UNKNOWN))
+        latency_chart_add(&r->latency, p->age_cycles, p->verdict == VERDICT_PUBLISHED);
     int slice = (int)(time_fraction(r, p->decided) * CHART_N_SLICE);
-    r->time.slice[slice < CHART_N_SLICE ? slice : CHART_N_SLICE - 1][p->verdict]++;
+    slice = slice < CHART_N_SLICE ? slice : CHART_N_SLICE - 1;
+    r->time.slice[slice][p->verdict]++;
+    ladder_chart_add(&r->ladder, slice, audit_rung(p), p->threshold_cycles,
+                     (p->flags & AUDIT_FLAG_ARM_B) != 0);
     struct report_symbol *row = p->verdict == VERDICT_PUBLISHED ? symbol_row(r, p->symbol) : NULL;
     if (row && row->age)
         histogram_record(row->age, p->age_cycles);
@@ -159,12 +177,18 @@ static int prepare_second_pass(struct report_data *r)
             return -1;
         histogram_init(r->row[i]->age);
     }
+    const struct report_arm *arm = &r->arm[r->arm[0].n_prediction == 0]; /* every symbol may be in B */
+    if (!r->arm[0].n_prediction)
+        r->line = arm->line_max;
+    r->line_min = arm->line_min;
+    r->line_max = arm->line_max;
     r->latency.line = r->line;
     r->latency.line_min = r->line_min;
     r->latency.line_max = r->line_max;
     r->latency.ns_per_cycle = r->ns_per_cycle;
     latency_chart_init(&r->latency, r->all.count ? r->all.min : 0, r->all.max);
-    r->time.span_s = (double)(r->last_decided - r->first_decided) * r->ns_per_cycle / 1e9;
+    r->ladder.ns_per_cycle = r->ns_per_cycle;
+    r->ladder.span_s = r->time.span_s = (double)(r->last_decided - r->first_decided) * r->ns_per_cycle / 1e9;
     for (int i = 0; i < r->n_event && r->time.n_mark < CHART_N_MARK; i++)
         if (r->event[i].code == AUDIT_EVENT_GAP)
             r->time.mark[r->time.n_mark++] = time_fraction(r, r->event[i].at);

@@ -24,17 +24,26 @@ struct report_symbol {
     struct histogram *age; /* of the published ones; only for the rows that are shown */
 };
 
+/* Live A/B: the symbols of one arm. */
+struct report_arm {
+    uint64_t n_prediction, by_verdict[VERDICT_COUNT];
+    uint64_t line_min, line_max; /* cycles */
+};
+
 /* What the page needs, whatever the log's length. */
 struct report_data {
     struct audit_header header;
     double ns_per_cycle;
     uint64_t n_record, n_prediction, n_lost, n_inferred, n_clamped, n_disordered;
+    uint64_t n_unknown; /* of no known age: in no figure of ages or stages */
+    uint64_t n_batch;   /* inferred, and submitted together with the one before */
     uint8_t head[AUDIT_CHAIN_BYTES];
     uint64_t by_verdict[VERDICT_COUNT];
-    struct histogram all, inferred, published; /* age, cycles */
-    struct histogram stage[REPORT_N_STAGE];    /* of the inferred ones, cycles */
-    struct histogram kernel, prepare;          /* kernel cycles */
-    uint64_t line, line_min, line_max, line_changes;
+    struct histogram all, inferred, published;       /* age, cycles */
+    struct histogram stage[REPORT_N_STAGE];          /* of the inferred ones, cycles */
+    struct histogram kernel, prepare;                /* kernel cycles */
+    uint64_t line, line_min, line_max, line_changes; /* arm A's, if there are two */
+    struct report_arm arm[2];                        /* A, B */
     uint64_t first_decided, last_decided, first_feed_ns, last_feed_ns;
     struct audit_prediction oldest[REPORT_N_TOP]; /* published ones; by falling age */
     struct audit_prediction worst[REPORT_N_TOP];  /* dropped ones; by falling age */
@@ -49,6 +58,7 @@ struct report_data {
     int n_row;
     struct latency_chart latency;
     struct time_chart time;
+    struct ladder_chart ladder;
     char problem[AUDIT_ERROR_CHARS]; /* why the log does not verify; empty: it does */
 };
 
@@ -59,8 +69,10 @@ int report_data_read(struct report_data *data, const char *path,
                      void (*progress)(uint64_t done, uint64_t total), char error[AUDIT_ERROR_CHARS]);
 void report_data_clear(struct report_data *data);
 
-/* Stage durations in cycles; an unreached stage has 0, and what was spent before the verdict counts as queue.
- * Returns nonzero when the stamps run backwards: such a stage has 0. */
+/* Stage durations in cycles; an unreached stage has 0. They add up to the time from arrival to verdict. In a
+ * batch, the inference of each begins when it was admitted and ends when its answer was taken: the stages of
+ * one prediction add up, those of different ones overlap. Returns nonzero when the stamps run backwards: such
+ * a stage has 0. */
 int report_stages(const struct audit_prediction *p, uint64_t cycles[REPORT_N_STAGE]);
 
 #endif

@@ -117,6 +117,54 @@ static void head_of_page(FILE *out, const struct report_data *r)
     tiles(out, r);
 }
 
+/* The ladder and the threshold, if either has moved. */
+static void ladder_section(FILE *out, const struct report_data *r)
+{
+    if (!ladder_chart_moves(&r->ladder))
+        return;
+    fputs("<section><h2>Ladder and threshold</h2><p class=\"lead\">Where the ladder stood, and the threshold "
+          "in "
+          "force, at each prediction's verdict",
+          out);
+    fputs(r->arm[1].n_prediction ? " (arm A's; B's does not move).</p>\n" : ".</p>\n", out);
+    ladder_chart_draw(out, &r->ladder);
+    fputs("</section>\n", out);
+}
+
+static void arm_section(FILE *out, const struct report_data *r)
+{
+    if (!r->arm[1].n_prediction)
+        return;
+    fputs("<section><h2>Arms A and B</h2><p class=\"lead\">Two thresholds at a time, by symbol.</p>\n<div "
+          "class=\"scroll\"><table><tr><th>arm</th><th class=\"r\">threshold</th><th "
+          "class=\"r\">predictions</th>",
+          out);
+    for (unsigned v = 0; v < VERDICT_COUNT; v++)
+        fprintf(out, "<th class=\"r\">%s</th>", verdict_name(v));
+    fputs("</tr>\n", out);
+    for (int k = 0; k < 2; k++) {
+        const struct report_arm *arm = &r->arm[k];
+        fprintf(out, "<tr><td>%c</td><td class=\"r\">", "AB"[k]);
+        report_put_ns(out, (double)arm->line_min * r->ns_per_cycle);
+        if (arm->line_min != arm->line_max) {
+            fputs(" to ", out);
+            report_put_ns(out, (double)arm->line_max * r->ns_per_cycle);
+        }
+        fputs("</td><td class=\"r\">", out);
+        report_put_count(out, arm->n_prediction);
+        fputs("</td>", out);
+        for (int v = 0; v < VERDICT_COUNT; v++) {
+            fputs("<td class=\"r\">", out);
+            report_put_count(out, arm->by_verdict[v]);
+            fputs(" (", out);
+            report_put_percent(out, arm->by_verdict[v], arm->n_prediction);
+            fputs(")</td>", out);
+        }
+        fputs("</tr>\n", out);
+    }
+    fputs("</table></div></section>\n", out);
+}
+
 static void latency_section(FILE *out, const struct report_data *r)
 {
     static const double q[] = {0.5, 0.99, 0.999, 1};
@@ -133,6 +181,14 @@ static void latency_section(FILE *out, const struct report_data *r)
           "accelerator are young, and still worthless.</p>\n",
           out);
     latency_chart_draw(out, &r->latency);
+    if (r->n_unknown) {
+        fputs("<p class=\"note\">", out);
+        report_put_count(out, r->n_unknown);
+        fputs(" predictions of unknown age are not in here: the clock had gone back, or their arrival stamp "
+              "lay "
+              "too far ahead. None of them was published.</p>\n",
+              out);
+    }
     if (r->line_min != r->line_max) {
         fputs("<p class=\"note\">The line moved ", out);
         report_put_count(out, r->line_changes);
@@ -204,8 +260,17 @@ static void stage_section(FILE *out, const struct report_data *r)
     report_put_count(out, r->n_inferred);
     fputs(" predictions that the accelerator answered. Percentiles of stages do not add up to the percentile "
           "of the "
-          "whole.</p>\n",
+          "whole.",
           out);
+    if (r->n_batch) {
+        fputs(" ", out);
+        report_put_count(out, r->n_batch);
+        fputs(
+            " of them were submitted together with the one before: their inference includes the wait behind "
+            "it, and overlaps its.",
+            out);
+    }
+    fputs("</p>\n", out);
     if (!r->n_inferred) {
         fputs("<p>No prediction reached the accelerator.</p></section>\n", out);
         return;
@@ -368,6 +433,8 @@ void report_page(FILE *out, const struct report_data *r)
         verdict_section(out, r);
         stage_section(out, r);
         time_section(out, r);
+        ladder_section(out, r);
+        arm_section(out, r);
         symbol_section(out, r);
         report_predictions(out, r);
     } else {

@@ -119,9 +119,9 @@ void report_predictions(FILE *out, const struct report_data *r)
     fputs("</section>\n", out);
 }
 
-static void event_detail(FILE *out, const struct audit_event *e)
+static void event_detail(FILE *out, const struct audit_header *h, const struct audit_event *e)
 {
-    char card[AUDIT_CARD_TEXT_CHARS];
+    char text[AUDIT_GOVERN_TEXT_CHARS];
     switch (e->code) {
     case AUDIT_EVENT_STOP:
         report_put_count(out, e->value[0]);
@@ -155,10 +155,16 @@ static void event_detail(FILE *out, const struct audit_event *e)
         fprintf(out, "%s (status %" PRIu64 ") ", audit_device_name(e->value[0]), e->value[0]);
         break;
     default:
-        if (audit_card_text(e, card))
-            fprintf(out, "%s ", card);
+        if (audit_card_text(e, text)) {
+            fprintf(out, "%s ", text);
+        } else if (audit_govern_text(h, e, text)) { /* an order's reason is in there */
+            report_put_text(out, text, sizeof(text));
+            fputs(" ", out);
+        }
         break;
     }
+    if (e->code == AUDIT_EVENT_ORDER)
+        return;
     fputs("<span class=\"sub\">", out);
     report_put_text(out, e->text, sizeof(e->text));
     fputs("</span>", out);
@@ -192,7 +198,7 @@ void report_events(FILE *out, const struct report_data *r)
             fprintf(out, "<td class=\"w\">%s</td><td class=\"mono\">", audit_event_name(e->code));
             report_put_text(out, e->symbol, sizeof(e->symbol));
             fputs("</td><td>", out);
-            event_detail(out, e);
+            event_detail(out, &r->header, e);
             fputs("</td></tr>\n", out);
         }
         fputs("</table></div>", out);

@@ -37,6 +37,7 @@ const char report_css[] =
     ".v2{fill:var(--v2);background:var(--v2)}.v3{fill:var(--v3);background:var(--v3)}"
     ".v4{fill:var(--v4);background:var(--v4)}.v5{fill:var(--v5);background:var(--v5)}"
     ".v6{fill:var(--v6);background:var(--v6)}.v7{fill:var(--v7);background:var(--v7)}"
+    ".l0{fill:var(--pub)}.l1{fill:var(--v1)}.l2{fill:var(--drop)}.l3,.lt{fill:var(--kill)}"
     ".s0{background:var(--s0)}.s1{background:var(--s1)}.s2{background:var(--s2)}.s3{background:var(--s3)}"
     "table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}"
     "th{font-weight:600;color:var(--mute);text-align:left;font-size:12.5px;white-space:nowrap}"

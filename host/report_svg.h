@@ -1,4 +1,4 @@
-/* The two charts of the report page, as inline SVG. Gather into the struct, then draw; the structs hold
+/* The charts of the report page, as inline SVG. Gather into the struct, then draw; the structs hold
  * counts only, whatever the log's length. */
 #ifndef REPORT_SVG_H
 #define REPORT_SVG_H
@@ -37,5 +37,24 @@ struct time_chart {
 };
 
 void time_chart_draw(FILE *out, const struct time_chart *chart);
+
+/* The ladder's rungs and the threshold over time, slice by slice as above, from what each prediction's record
+ * says was in force. */
+enum { CHART_N_RUNG = 4 };
+
+struct ladder_chart {
+    double span_s, ns_per_cycle;
+    struct {
+        uint64_t n[CHART_N_RUNG];    /* predictions, by rung */
+        uint64_t line_min, line_max; /* cycles; of arm A, and of the slice's n_line */
+        uint64_t n_line;
+    } slice[CHART_N_SLICE];
+};
+
+/* arm_b: the threshold is arm B's, which does not move, and is not drawn. */
+void ladder_chart_add(struct ladder_chart *chart, int slice, unsigned rung, uint64_t threshold, int arm_b);
+/* Nonzero: it has more to show than one rung, ACTIVE, and one threshold. */
+int ladder_chart_moves(const struct ladder_chart *chart);
+void ladder_chart_draw(FILE *out, const struct ladder_chart *chart);
 
 #endif

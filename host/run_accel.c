@@ -161,11 +161,11 @@ static int open_backend(const struct config *c, double tsc_hz, struct run_accel 
     return -1;
 }
 
-static int load_model(const struct run_accel *run, const struct kl_image_header *image, const char *path,
-                      char error[ACCEL_ERROR_CHARS])
+static int load_model(const struct run_accel *run, uint32_t slot, const struct kl_image_header *image,
+                      const char *path, char error[ACCEL_ERROR_CHARS])
 {
     struct accel *accel = run->accel;
-    const uint32_t status = accel_load(accel, 0, image, image->size_bytes);
+    const uint32_t status = accel_load(accel, slot, image, image->size_bytes);
     uint32_t largest = 0;
     if (status == KL_OK)
         return 0;
@@ -192,7 +192,13 @@ int run_accel_open(const struct config *config, const struct model *model, const
 {
     memset(run, 0, sizeof(*run));
     run->build = choose_build(config, model, next);
-    return open_backend(config, tsc_hz, run, error) || load_model(run, model->image, path, error) ? -1 : 0;
+    return open_backend(config, tsc_hz, run, error) || load_model(run, 0, model->image, path, error) ? -1 : 0;
+}
+
+int run_accel_load_backup(const struct run_accel *run, const struct model *model, const char *path,
+                          char error[ACCEL_ERROR_CHARS])
+{
+    return load_model(run, 1, model->image, path, error);
 }
 
 void run_accel_close(struct run_accel *run)

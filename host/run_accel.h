@@ -20,7 +20,7 @@ struct run_accel {
  * a message; free with model_free either way. */
 int run_accel_model(const char *path, struct model *model, char error[ACCEL_ERROR_CHARS]);
 
-/* model: for slot 0, from path, which stands in messages. next: one that shall fit the same build later, or
+/* model: for slot 0, from path, which stands in messages. next: one that shall fit the same build, too, or
  * NULL. tsc_hz: cycles per second. Both have to stay as long as *run. 0, or -1 with a message that says what
  * to do; *run is to be closed either way.
  *
@@ -29,6 +29,9 @@ int run_accel_model(const char *path, struct model *model, char error[ACCEL_ERRO
 int run_accel_open(const struct config *config, const struct model *model, const char *path,
                    const struct model *next, double tsc_hz, struct run_accel *run,
                    char error[ACCEL_ERROR_CHARS]);
+/* Loads another model into slot 1, beside the first. 0, or -1 with a message. */
+int run_accel_load_backup(const struct run_accel *run, const struct model *model, const char *path,
+                          char error[ACCEL_ERROR_CHARS]);
 void run_accel_close(struct run_accel *run);
 
 #endif

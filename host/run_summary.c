@@ -39,6 +39,29 @@ static int has_symbol(const struct run_summary *s, unsigned i)
     return market_locate(intake_market(appliance_intake(s->appliance)), padded) != 0;
 }
 
+/* What the governor did; nothing to tell: nothing. */
+static void print_ladder(const struct run_summary *s, FILE *out)
+{
+    const struct appliance_stats *stats = appliance_stats(s->appliance);
+    struct governor_stats g;
+    governor_read(appliance_governor(s->appliance), &g);
+    if (stats->rung_changes + stats->alerts || g.rung != GOVERNOR_ACTIVE)
+        fprintf(out, "  ladder           %s at the end%s; %llu changes, %llu alerts (killline audit show --event)\n",
+                governor_rung_name((unsigned)g.rung), g.latched ? ", until killline resume" : "",
+                (unsigned long long)stats->rung_changes, (unsigned long long)stats->alerts);
+    if (stats->threshold_changes)
+        fprintf(out, "  threshold        moved %llu times between %u and %u us\n",
+                (unsigned long long)stats->threshold_changes, s->config->killline.threshold_us,
+                s->config->killline.threshold_max_us);
+    if (s->config->backup.model[0])
+        fprintf(out, "  backup           %llu steps beside, %llu went over; %llu started anew for want of idle time\n",
+                (unsigned long long)stats->standby_steps, (unsigned long long)stats->switched,
+                (unsigned long long)stats->standby_dropped);
+    if (stats->clock_back)
+        fprintf(out, "  clock            went back %llu times: what had come before was dropped\n",
+                (unsigned long long)stats->clock_back);
+}
+
 int run_summary_text(const struct run_summary *s, FILE *out)
 {
     const struct appliance_stats *stats = appliance_stats(s->appliance);
@@ -98,6 +121,7 @@ int run_summary_text(const struct run_summary *s, FILE *out)
         if (stats->verdicts[v])
             fprintf(out, "  %-16s %10llu  %6.2f %%\n", verdict_name(v),
                     (unsigned long long)stats->verdicts[v], percent(stats->verdicts[v], stats->predictions));
+    print_ladder(s, out);
     if (stats->device_errors + stats->egress_errors)
         fprintf(out, "  the accelerator failed %llu times, the send port %llu times\n",
                 (unsigned long long)stats->device_errors, (unsigned long long)stats->egress_errors);
@@ -137,6 +161,29 @@ int run_summary_text(const struct run_summary *s, FILE *out)
 static json_t *number(uint64_t v)
 {
     return json_integer((json_int_t)v);
+}
+
+static json_t *ladder_json(const struct run_summary *s)
+{
+    const struct appliance_stats *stats = appliance_stats(s->appliance);
+    struct governor_stats g;
+    governor_read(appliance_governor(s->appliance), &g);
+    json_t *o = json_object();
+    json_object_set_new(o, "rung", json_string(governor_rung_name((unsigned)g.rung)));
+    json_object_set_new(o, "cause", json_string(governor_cause_name((unsigned)g.cause)));
+    json_object_set_new(o, "latched", json_boolean(g.latched));
+    json_object_set_new(o, "changes", number(stats->rung_changes));
+    json_object_set_new(o, "alerts", number(stats->alerts));
+    json_object_set_new(o, "threshold_changes", number(stats->threshold_changes));
+    json_object_set_new(o, "batches", number(stats->batches));
+    json_object_set_new(o, "batched", number(stats->batched));
+    json_object_set_new(o, "standby_steps", number(stats->standby_steps));
+    json_object_set_new(o, "standby_dropped", number(stats->standby_dropped));
+    json_object_set_new(o, "streams_switched", number(stats->switched));
+    json_object_set_new(o, "kept_warm", number(stats->kept_warm));
+    json_object_set_new(o, "keep_warm_ns_max", number(stats->keep_warm_ns_max));
+    json_object_set_new(o, "clock_back", number(stats->clock_back));
+    return o;
 }
 
 static json_t *quantiles(const struct histogram *h)
@@ -221,6 +268,7 @@ int run_summary_json(const struct run_summary *s, FILE *out)
         json_object_set_new(verdicts, verdict_name(v), number(stats->verdicts[v]));
     json_object_set_new(root, "verdicts", verdicts);
     json_object_set_new(root, "threshold_ns", number(s->config->killline.threshold_us * 1000ull));
+    json_object_set_new(root, "ladder", ladder_json(s));
     json_t *latency = json_object();
     for (int i = 0; i < STAGE_COUNT; i++)
         json_object_set_new(latency, appliance_stage_name((enum appliance_stage)i),

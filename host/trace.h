@@ -29,7 +29,8 @@ enum trace_stage {
 };
 
 struct trace {
-    uint64_t first, last;           /* TSC; first: where the packet's first stage began */
+    uint64_t first, last;           /* TSC; first: where the packet's first stage began, or the tick before
+                                       ended */
     uint64_t packets;               /* whose turn has come */
     uint64_t cycles[TRACE_N_STAGE]; /* TSC, of this tick so far */
     uint64_t floor_cycles[TRACE_N_STAGE];
@@ -74,19 +75,19 @@ static inline void trace_packet(struct trace *trace)
         trace->packets++;
 }
 
-/* A tick's record is in the ring. A second tick of the same packet has the packet's own stages in common with
- * the first. */
+/* A tick's record is in the ring. What was taken in meanwhile is in its stages: all time is some tick's, and
+ * only one's. A second tick of the same packet, or of one that was decoded with it, has reached the packet's
+ * stages as well, but their time is the first one's. */
 static inline void trace_tick(struct trace *trace, unsigned verdict)
 {
     if (__builtin_expect(!trace, 1))
         return;
     trace_mark(trace, TRACE_AUDIT);
     trace->on_tick(trace, verdict);
-    for (int s = TRACE_FEATURES; s < TRACE_N_STAGE; s++) {
+    for (int s = 0; s < TRACE_N_STAGE; s++)
         trace->cycles[s] = trace->floor_cycles[s] = 0;
-        trace->reached &= ~(1u << s);
-    }
-    trace->last = __rdtsc();
+    trace->reached &= (1u << TRACE_FEATURES) - 1;
+    trace->first = trace->last = __rdtsc();
 }
 
 #endif

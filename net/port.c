@@ -257,6 +257,22 @@ void port_release(struct port *port)
     port->n_burst = 0;
 }
 
+unsigned port_waiting(const struct port *port, unsigned *size)
+{
+    if (port->ring) {
+        *size = rte_ring_get_capacity(port->ring);
+        return rte_ring_count(port->ring);
+    }
+    struct rte_eth_rxq_info info;
+    const int n = rte_eth_rx_queue_count(port->id, 0);
+    if (n < 0 || rte_eth_rx_queue_info_get(port->id, 0, &info)) {
+        *size = 0;
+        return 0;
+    }
+    *size = info.nb_desc;
+    return (unsigned)n;
+}
+
 int port_feed(struct port *port, const uint8_t *frame, uint32_t len)
 {
     /* A frame larger than one buffer (a jumbo message of a capture) becomes a chain, as a NIC would scatter

@@ -35,6 +35,10 @@ unsigned port_receive(struct port *port);
 const uint8_t *port_packet(struct port *port, unsigned i, uint32_t *len);
 void port_release(struct port *port);
 
+/* Packets that wait to be received, as far as the device says; *size: how many it holds. 0 of 0: it does not
+ * say. */
+unsigned port_waiting(const struct port *port, unsigned *size);
+
 /* Ring port, feeder's thread: appends a copy of the frame. 0, or -1 when the ring or the pool is full: try
  * again. */
 int port_feed(struct port *port, const uint8_t *frame, uint32_t len);

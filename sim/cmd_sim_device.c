@@ -13,7 +13,7 @@
 #include "../host/cmd.h"
 #include "sim_device_fault.h"
 #include "xclbin_make.h"
-#include "xrt/control.h"
+#include "xrt/fault_control.h"
 
 enum { WRONG_USAGE = 2, FILE_BYTES_MAX = 1 << 28 };
 

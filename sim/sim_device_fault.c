@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../host/cmd.h"
-#include "xrt/control.h"
+#include "xrt/fault_control.h"
 
 enum { WRONG_USAGE = 2 };
 
@@ -193,7 +193,7 @@ int sim_device_status(int argc, char **argv)
     /* Opening makes a file that is not there: here that is a mistake in its name. */
     if (access(o.control, R_OK | W_OK))
         return cmd_error("sim-device: control file %s: %m", o.control);
-    struct control *control = control_open(o.control, &fd, error);
+    struct fault_control *control = fault_control_open(o.control, &fd, error);
     if (!control)
         return cmd_error("sim-device: %s", error);
     json_t *devices = json_array();
@@ -206,7 +206,7 @@ int sim_device_status(int argc, char **argv)
         if (!o.json)
             print_device(device, i);
     }
-    control_close(control, fd);
+    fault_control_close(control, fd);
     if (o.json)
         return print_json(json_pack("{s:s, s:o}", "control", o.control, "devices", devices));
     json_decref(devices);

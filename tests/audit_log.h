@@ -173,7 +173,7 @@ static inline void log_day(struct audit_log *audit, uint64_t n, uint64_t seed)
             now = p.completed + 90;
             server_free = now + 600;
             p.flags = AUDIT_FLAG_INFERRED;
-            p.verdict = killline_fresh(now - t, line) ? VERDICT_PUBLISHED : VERDICT_STALE;
+            p.verdict = killline_verdict(now - t, line, 0);
             if (i % 20011 == 20010)
                 p.verdict = VERDICT_DEVICE_ERROR;
             p.kernel_cycles = 880 + (uint32_t)(log_random(&state) % 3) * 16;

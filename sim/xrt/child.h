@@ -10,7 +10,7 @@ enum {
     CHILD_FD_CARD = 3, /* struct card */
     CHILD_FD_MEMORY,
     CHILD_FD_KERNEL,  /* the kernel's library */
-    CHILD_FD_CONTROL, /* struct control */
+    CHILD_FD_CONTROL, /* struct fault_control */
     CHILD_FD_EVENT,   /* eventfd: it is ready, a run has ended */
     CHILD_FD_END
 };

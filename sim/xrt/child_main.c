@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     if (!card || card->magic != CARD_MAGIC || card->size_bytes != sizeof *card)
         return fail("the library beside it is of another version");
     uint8_t *memory = (uint8_t *)map(CHILD_FD_MEMORY, card->memory_bytes);
-    struct control *control = control_map(CHILD_FD_CONTROL, "of the library", error);
+    struct fault_control *control = fault_control_map(CHILD_FD_CONTROL, "of the library", error);
     if (!control)
         return fail(error);
     if (!memory && card->memory_bytes)

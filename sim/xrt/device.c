@@ -20,7 +20,7 @@ static struct {
     enum engine_mode mode;
     struct latency latency;
     struct fault_list faults;
-    struct control *control;
+    struct fault_control *control;
     int control_fd;
 } settings;
 
@@ -49,7 +49,7 @@ static int read_environment(char error[FAULT_ERROR_CHARS])
         return -1;
     if (fault && *fault && fault_parse(fault, &settings.faults, error) != 0)
         return -1;
-    settings.control = control_open(control && *control ? control : NULL, &settings.control_fd, error);
+    settings.control = fault_control_open(control && *control ? control : NULL, &settings.control_fd, error);
     if (!settings.control)
         return -1;
     settings.n_device = n;
@@ -135,7 +135,7 @@ static void look_slowly(struct device *device)
 {
     struct news news = {device, 0};
     pthread_mutex_lock(&device->lock);
-    control_read(settings.control, &device->reader, apply, &news);
+    fault_control_read(settings.control, &device->reader, apply, &news);
     atomic_store_explicit(&device->reader_generation, device->reader.generation, memory_order_release);
     pthread_mutex_unlock(&device->lock);
     for (uint32_t u = 0; news.is_at_once && device->is_loaded && u < device->card->n_unit; u++)

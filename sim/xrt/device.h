@@ -14,8 +14,8 @@
 #include <xrt.h>
 
 #include "card.h"
-#include "control.h"
 #include "engine.h"
+#include "fault_control.h"
 
 enum { DEVICE_SESSIONS_MAX = 64, DEVICE_QUEUE_MAX = 256 };
 
@@ -86,7 +86,7 @@ struct device {
     struct device_buffer buffers[CARD_BUFFERS_MAX];
     _Atomic uint32_t done_seen[XCLBIN_UNITS_MAX]; /* ap_done is cleared by reading: the end that was read */
     _Atomic uint32_t loss_seen;                   /* the host has had its all ones */
-    struct control_reader reader;
+    struct fault_control_reader reader;
     _Atomic uint32_t reader_generation; /* the reader's, for a look without the lock */
 };
 

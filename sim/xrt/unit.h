@@ -4,7 +4,7 @@
 #define UNIT_H
 
 #include "card.h"
-#include "control.h"
+#include "fault_control.h"
 
 struct unit;
 

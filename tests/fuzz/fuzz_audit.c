@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "host/governor.h"
 #include "host/killline.h"
 #include "host/report.h"
 #include "tests/audit_log.h"
@@ -48,6 +49,22 @@ static int chain_holds(const uint8_t *data, size_t size)
     return same;
 }
 
+/* Whatever the reader lets through has words: of the length that is said, within their room, printable. */
+static void words(const struct audit_header *h, const struct audit_event *e)
+{
+    char text[AUDIT_GOVERN_TEXT_CHARS + 1];
+    memset(text, 0x7f, sizeof(text));
+    const int card = audit_card_text(e, text), length = card ? card : audit_govern_text(h, e, text);
+    const int room = card ? (int)AUDIT_CARD_TEXT_CHARS : (int)AUDIT_GOVERN_TEXT_CHARS;
+    assert(length >= 0 && length < room);
+    assert((length != 0) == (e->code >= AUDIT_EVENT_RUNG || (e->code >= AUDIT_EVENT_CARD_FAILOVER &&
+                                                             e->code <= AUDIT_EVENT_CARD_STATE_LOST)));
+    for (int i = 0; i < length; i++)
+        assert(text[i] >= 0x20 && text[i] < 0x7f);
+    assert(!length || text[length] == 0);
+    assert(text[sizeof(text) - 1] == 0x7f);
+}
+
 /* Returns the records read, or -1: refused. */
 static int64_t read_log(const uint8_t *data, size_t size)
 {
@@ -67,11 +84,15 @@ static int64_t read_log(const uint8_t *data, size_t size)
         assert(n < n_max);
         assert(memcmp(r, data + HEADER + n * RECORD, RECORD) == 0);
         assert(r->prediction.record_no == n);
-        assert(audit_record_check(r) == NULL);
-        if (r->prediction.kind == AUDIT_PREDICTION)
-            assert(verdict_name(r->prediction.verdict));
-        else
+        assert(audit_record_check(r, audit_reader_header(reader)->version) == NULL);
+        if (r->prediction.kind == AUDIT_PREDICTION) {
+            assert(verdict_name(r->prediction.verdict) && governor_rung_name(audit_rung(&r->prediction)));
+            assert(r->prediction.verdict != VERDICT_PUBLISHED ||
+                   !(r->prediction.flags & AUDIT_FLAG_AGE_UNKNOWN));
+        } else {
+            words(audit_reader_header(reader), &r->event);
             closed = r->event.code == AUDIT_EVENT_STOP;
+        }
         n++;
     }
     assert(audit_reader_records(reader) == n);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "hls/kl_abi.h"
-#include "sim/xrt/control.h"
+#include "sim/xrt/fault_control.h"
 #include "sim/xrt/latency.h"
 
 /* ---- faults ---- */
@@ -180,9 +180,9 @@ static void use_specs(char *lines)
     const int fd = memfd_create("control", MFD_CLOEXEC);
     assert(fd >= 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    struct control *control = control_open(path, &mapped, error);
+    struct fault_control *control = fault_control_open(path, &mapped, error);
     assert(control);
-    struct control_reader reader = {0};
+    struct fault_control_reader reader = {0};
     for (char *line = strtok(lines, "\n"); line; line = strtok(NULL, "\n")) {
         struct fault_list list;
         struct read read = {0};
@@ -192,13 +192,13 @@ static void use_specs(char *lines)
             continue;
         }
         assert(!is_wrong && control_has_news(control, &reader));
-        control_read(control, &reader, apply, &read);
+        fault_control_read(control, &reader, apply, &read);
         assert(!control_has_news(control, &reader));
         assert(read.n_clear == (uint32_t)list.is_clear && read.list.n == list.n);
         for (uint32_t i = 0; i < list.n; i++)
             assert(is_same(&list.list[i], &read.list.list[i]));
     }
-    control_close(control, mapped);
+    fault_control_close(control, mapped);
     close(fd);
 }
 
@@ -206,28 +206,28 @@ static void use_specs(char *lines)
 static void use_file(const uint8_t *data, size_t size_bytes)
 {
     char error[FAULT_ERROR_CHARS] = "";
-    const uint32_t words[4] = {0x53494d4b, 0x4c525443, CONTROL_VERSION, sizeof(struct control)};
+    const uint32_t words[4] = {0x53494d4b, 0x4c525443, CONTROL_VERSION, sizeof(struct fault_control)};
     const int fd = memfd_create("control", MFD_CLOEXEC);
     assert(fd >= 0);
     const int is_whole = size_bytes && data[0] & 1, has_head = size_bytes && data[0] & 2;
     if (is_whole)
-        assert(!ftruncate(fd, sizeof(struct control)));
+        assert(!ftruncate(fd, sizeof(struct fault_control)));
     if (has_head)
         assert(pwrite(fd, words, sizeof words, 0) == sizeof words);
     if (size_bytes > 1)
         assert(pwrite(fd, data + 1, size_bytes - 1, has_head ? sizeof words : 0) == (ssize_t)size_bytes - 1);
-    struct control *control = control_map(fd, "input", error);
+    struct fault_control *control = fault_control_map(fd, "input", error);
     if (!control) {
         assert(!strncmp(error, "control file input: ", 20));
         close(fd);
         return;
     }
     struct read read = {0};
-    struct control_reader reader = {0};
+    struct fault_control_reader reader = {0};
     for (int i = 0; i < 2; i++)
-        control_read(control, &reader, apply, &read);
+        fault_control_read(control, &reader, apply, &read);
     assert(atomic_load(&control->generation) & 1 || reader.generation == atomic_load(&control->generation));
-    control_close(control, fd);
+    fault_control_close(control, fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)

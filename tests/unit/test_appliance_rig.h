@@ -39,14 +39,16 @@ enum misdeed {
     FAILS_POLL,   /* to the poll; what was outstanding is gone */
 };
 
-enum { N_OP_MAX = 256 };
+enum { N_OP_MAX = 4096 };
 
 struct appliance_rig;
 
 struct fake {
     struct accel accel;                        /* first */
     struct kl_request request[KL_QUEUE_DEPTH]; /* outstanding, oldest first */
+    unsigned nth[KL_QUEUE_DEPTH];              /* which of bad_op each of them is, from 1 */
     unsigned outstanding, depth;               /* depth: of its queue */
+    unsigned deepest;                          /* most that ever were outstanding */
     int is_late;
     unsigned n_idle_poll;    /* with nothing outstanding: where a backend in the process prepares */
     enum kl_op op[N_OP_MAX]; /* all that were taken */
@@ -57,6 +59,9 @@ struct fake {
     unsigned n_bad_op; /* how often it has come */
     void (*during_step)(
         struct appliance_rig *r); /* called once, while the first step is at work; NULL: nothing */
+    unsigned during_nth;          /* ... or while this many were before it */
+    void (*answer)(struct appliance_rig *r, const struct kl_request *request,
+                   struct kl_result *result); /* called with every answer that is fair; NULL: nothing */
     struct appliance_rig *rig;
 };
 
@@ -73,8 +78,10 @@ static inline int fake_submit(struct accel *accel, const struct kl_request *requ
     }
     assert_true(f->n_op < N_OP_MAX);
     f->op[f->n_op++] = (enum kl_op)request->op;
-    f->request[f->outstanding++] = *request;
     f->n_bad_op += request->op == f->bad_op;
+    f->nth[f->outstanding] = f->n_bad_op;
+    f->request[f->outstanding++] = *request;
+    f->deepest = f->outstanding > f->deepest ? f->outstanding : f->deepest;
     return 0;
 }
 
@@ -85,12 +92,12 @@ static inline int fake_poll(struct accel *accel, struct kl_result *result)
         f->n_idle_poll++;
         return -1;
     }
-    if (f->during_step && f->request[0].op == KL_OP_STEP &&
-        f->n_op > 2) { /* the first two are the start's own */
+    if (f->during_step && f->request[0].op == KL_OP_STEP && f->request[0].budget_cycles && /* no dummy */
+        f->during_nth-- == 0) {
         f->during_step(f->rig);
         f->during_step = NULL;
     }
-    int bad = f->request[0].op == f->bad_op && f->n_bad_op == f->bad_nth;
+    int bad = f->request[0].op == f->bad_op && f->nth[0] == f->bad_nth;
     if (bad && f->misdeed == FAILS_POLL) {
         f->bad_nth = f->outstanding = 0;
         return ACCEL_FAILED;
@@ -103,8 +110,9 @@ static inline int fake_poll(struct accel *accel, struct kl_result *result)
         return 0;
     *result = (struct kl_result){.abi_version = KL_ABI_VERSION,
                                  .seq_no = f->request[0].seq_no,
+                                 .slot = f->request[0].slot,
                                  .kernel_cycles = N_CYCLE,
-                                 .image_hash = IMAGE_HASH,
+                                 .image_hash = IMAGE_HASH + f->request[0].slot,
                                  .n_class = 3,
                                  .cls = 1,
                                  .logit_frac = 20};
@@ -120,8 +128,11 @@ static inline int fake_poll(struct accel *accel, struct kl_result *result)
     }
     if (bad && f->misdeed == UNKNOWN_FLAG)
         result->flags = KL_RESULT_LATE | 2;
+    else if (f->answer)
+        f->answer(f->rig, &f->request[0], result);
     f->outstanding--;
     memmove(f->request, f->request + 1, f->outstanding * sizeof(f->request[0]));
+    memmove(f->nth, f->nth + 1, f->outstanding * sizeof(f->nth[0]));
     return 1;
 }
 
@@ -175,7 +186,7 @@ static const struct accel_ops recorder_ops = {.name = "recorder",
 
 /* ---- a run ---- */
 
-enum { N_FRAME_MAX = 256, N_RECORD_MAX = 512 };
+enum { N_FRAME_MAX = 1024, N_RECORD_MAX = 2048 };
 
 struct appliance_rig {
     struct config *config;
@@ -185,9 +196,11 @@ struct appliance_rig {
     /* The rest is 0 after start(), and the test's to set. */
     struct accel *accel; /* model loaded; NULL: fake */
     struct accel *guard; /* accel, if it is one */
-    const struct model *next_model;
+    const struct model *next_model, *backup;
     uint64_t switch_after;
-    double hz; /* of the TSC, as the appliance is told; 0: 2e9 */
+    struct order_desk desk;
+    const struct state_file *begins; /* how the last run was left; NULL: not known */
+    double hz;                       /* of the TSC, as the appliance is told; 0: 2e9 */
     struct port *rx, *tx;
     struct audit_log *log;
     struct feed_builder feed;
@@ -209,7 +222,8 @@ static inline void start(struct appliance_rig *r, const char *settings)
     const struct config_layer layers[] = {
         {"fixed",
          "{egress: {device: net_null0}, join: {settle_ms: 0}, killline: {threshold_us: 999, "
-         "device_timeout_us: 200}, book: {orders: 1000, levels: 1000}, audit: {ring_records: 256}}",
+         "device_timeout_us: 200, supersede: false, batch: 1, keep_warm_us: 0}, book: {orders: 1000, levels: "
+         "1000}, audit: {ring_records: 256}}",
          0},
         {"test", settings, 0}};
     struct config_layer sized[2];
@@ -228,6 +242,7 @@ static inline void start(struct appliance_rig *r, const char *settings)
         r->model.feature[i].scale = 1;
     r->fake.accel.ops = &fake_ops;
     r->fake.depth = 1;
+    r->fake.rig = r;
     r->rx = port_open_ring(rig_error);
     r->tx = port_open_tx(r->config->egress.device, "", rig_error);
     assert_true(r->rx && r->tx);
@@ -287,6 +302,41 @@ static inline void tick(struct appliance_rig *r, uint64_t at)
     next_frame(r, at, &m, 1);
 }
 
+/* n symbols, locates 1 .. n, trade from here on. */
+static inline void open_symbols(struct appliance_rig *r, unsigned n)
+{
+    struct itch_msg m[KL_N_STREAM_MAX / 8];
+    m[0] = feed_event('O', 1);
+    next_frame(r, OPEN, m, 1);
+    for (unsigned locate = 1; locate <= n;) {
+        int k = 0;
+        for (; k < 30 && locate <= n; locate++) {
+            char name[9];
+            snprintf(name, sizeof name, "S%03u", locate % 1000);
+            m[k++] = feed_directory((uint16_t)locate, name, 2);
+            m[k++] = feed_state((uint16_t)locate, name, 'T', 3);
+        }
+        next_frame(r, OPEN, m, k);
+    }
+    m[0] = feed_event('Q', OPEN);
+    next_frame(r, OPEN, m, 1);
+}
+
+/* A new best bid of one of them. */
+static inline struct itch_msg bid(struct appliance_rig *r, unsigned locate, uint64_t ts)
+{
+    char name[9];
+    snprintf(name, sizeof name, "S%03u", locate % 1000);
+    r->ref++;
+    return feed_order((uint16_t)locate, name, r->ref, 'B', 100, 1000000 + 100 * (uint32_t)r->ref, ts);
+}
+
+static inline void bid_frame(struct appliance_rig *r, unsigned locate, uint64_t at)
+{
+    const struct itch_msg m = bid(r, locate, at);
+    next_frame(r, at, &m, 1);
+}
+
 /* Create, run, close, read the log; NULL or the message of appliance_create. */
 static inline const char *run(struct appliance_rig *r, struct appliance_stats *stats)
 {
@@ -296,7 +346,10 @@ static inline const char *run(struct appliance_rig *r, struct appliance_stats *s
                                    .accel = r->accel ? r->accel : &r->fake.accel,
                                    .guard = r->guard,
                                    .next_model = r->next_model,
+                                   .backup = r->backup,
                                    .switch_after = r->switch_after,
+                                   .desk = &r->desk,
+                                   .start = r->begins,
                                    .log = r->log,
                                    .rx = r->rx,
                                    .tx = r->tx,
@@ -357,13 +410,87 @@ static inline unsigned verdict_of(const struct appliance_rig *r, unsigned n)
     return prediction_of(r, n)->verdict;
 }
 
-/* What the accelerator was asked: S, P, R for step, prepare, reset. */
+/* Every tick has one record, verdicts and events sum up, what was published has numbers without a gap. */
+static inline void assert_sums(const struct appliance_rig *r, const struct appliance_stats *stats)
+{
+    uint64_t n = 0, verdicts[VERDICT_COUNT] = {0}, published = 0, alerts = 0, rungs = 0, thresholds = 0;
+    for (unsigned i = 0; i < r->n_record; i++) {
+        const struct audit_prediction *p = &r->record[i].prediction;
+        const struct audit_event *e = &r->record[i].event;
+        if (p->kind != AUDIT_PREDICTION) {
+            alerts += e->code == AUDIT_EVENT_ALERT && e->value[1];
+            rungs += e->code == AUDIT_EVENT_RUNG && e->value[2] < GOVERNOR_BY_RESTART;
+            thresholds += e->code == AUDIT_EVENT_THRESHOLD;
+            continue;
+        }
+        for (unsigned k = 0; k < i; k++)
+            assert_false(r->record[k].prediction.kind == AUDIT_PREDICTION &&
+                         r->record[k].prediction.feed_seq_no == p->feed_seq_no &&
+                         r->record[k].prediction.stream == p->stream);
+        n++;
+        verdicts[p->verdict]++;
+        if (p->verdict == VERDICT_PUBLISHED) {
+            assert_int_equal(p->publish_seq, ++published);
+            assert_true(p->age_cycles <= p->threshold_cycles);
+            assert_int_equal(p->flags & AUDIT_FLAG_AGE_UNKNOWN, 0);
+            assert_true(audit_rung(p) != GOVERNOR_HALTED);
+        } else {
+            assert_int_equal(p->publish_seq, 0);
+        }
+    }
+    assert_int_equal(n, stats->predictions);
+    for (int v = 0; v < VERDICT_COUNT; v++)
+        assert_int_equal(verdicts[v], stats->verdicts[v]);
+    assert_int_equal(alerts, stats->alerts);
+    assert_int_equal(rungs, stats->rung_changes);
+    assert_int_equal(thresholds, stats->threshold_changes);
+}
+
+/* Of the symbol, the n-th, from 0. */
+static inline const struct audit_prediction *prediction_at(const struct appliance_rig *r, unsigned locate,
+                                                           unsigned n)
+{
+    for (unsigned i = 0; i < r->n_record; i++)
+        if (r->record[i].prediction.kind == AUDIT_PREDICTION && r->record[i].prediction.locate == locate &&
+            n-- == 0)
+            return &r->record[i].prediction;
+    fail_msg("no such prediction");
+    return NULL;
+}
+
+static inline unsigned n_event(const struct appliance_rig *r, enum audit_event_code code)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < r->n_record; i++)
+        n += r->record[i].event.kind == AUDIT_EVENT && r->record[i].event.code == code;
+    return n;
+}
+
+/* The n-th event of the code, from 0. */
+static inline const struct audit_event *event_at(const struct appliance_rig *r, enum audit_event_code code,
+                                                 unsigned n)
+{
+    for (unsigned i = 0; i < r->n_record; i++)
+        if (r->record[i].event.kind == AUDIT_EVENT && r->record[i].event.code == code && n-- == 0)
+            return &r->record[i].event;
+    fail_msg("no such event");
+    return NULL;
+}
+
+/* What the accelerator was asked: S, P, R for step, prepare, reset. The start's own, steps and then resets,
+ * are one of each. */
 static inline const char *operations(const struct appliance_rig *r)
 {
     static char text[N_OP_MAX + 1];
-    for (unsigned i = 0; i < r->fake.n_op; i++)
-        text[i] = r->fake.op[i] == KL_OP_STEP ? 'S' : r->fake.op[i] == KL_OP_PREPARE ? 'P' : 'R';
-    text[r->fake.n_op] = '\0';
+    unsigned n = 0, i = 0;
+    while (i + 1 < r->fake.n_op && r->fake.op[i + 1] == KL_OP_STEP)
+        i++;
+    for (; i < r->fake.n_op; i++) {
+        text[n++] = r->fake.op[i] == KL_OP_STEP ? 'S' : r->fake.op[i] == KL_OP_PREPARE ? 'P' : 'R';
+        while (n == 2 && i + 1 < r->fake.n_op && r->fake.op[i + 1] == KL_OP_RESET)
+            i++;
+    }
+    text[n] = '\0';
     return text;
 }
 

@@ -1,7 +1,7 @@
 /* The audit log's reader against a chain computed here, and against every kind of damage.
  *
- * test_audit_read --write-golden FILE writes tests/data/audit_v1.kla anew; that file must never change within
- * version 1. */
+ * tests/data/audit_v1.kla and audit_v2.kla are logs of each format version, and never change.
+ * test_audit_read --write-golden FILE writes the latter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "audit_file.h"
+#include "audit_golden.h"
 
 static char dir[] = "/tmp/test_audit_read_XXXXXX";
 
@@ -190,9 +191,8 @@ static void test_fields_are_checked_too(void **state)
         {PREDICTION + offsetof(struct audit_prediction, arrival_clock), AUDIT_ARRIVAL_BOUND + 1,
          "arrival clock"},
         {PREDICTION + offsetof(struct audit_prediction, logit_frac), 64, "logit_frac"},
-        {PREDICTION + offsetof(struct audit_prediction, flags), 32, "flag"},
-        {PREDICTION + offsetof(struct audit_prediction, flags) + 1, 1, "flag"},
-        {PREDICTION + offsetof(struct audit_prediction, pad) + 7, 1, "padding"},
+        {PREDICTION + offsetof(struct audit_prediction, flags) + 1, 4, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, flags) + 1, 0x80, "flag"},
         {PREDICTION + offsetof(struct audit_prediction, record_no), 9, "record_no 9 is out of order"},
         {GAP + offsetof(struct audit_event, code), 0, "event code"},
         {GAP + offsetof(struct audit_event, code), AUDIT_EVENT_CODE_COUNT, "event code"},
@@ -246,7 +246,8 @@ static void test_header_fields_are_checked(void **state)
     } cases[] = {
         {0, 'k', "not an audit log"},
         {7, 1, "not an audit log"},
-        {offsetof(struct audit_header, version), 2, "version"},
+        {offsetof(struct audit_header, version), 0, "version"},
+        {offsetof(struct audit_header, version), 3, "version"},
         {offsetof(struct audit_header, header_bytes) + 1, 1, "size"},
         {offsetof(struct audit_header, record_bytes), 1, "size"},
         {offsetof(struct audit_header, clock), 2, "clock"},
@@ -291,7 +292,7 @@ static void test_no_log_to_read(void **state)
     assert_says("not an audit log");
 }
 
-static void test_golden_file(void **state)
+static void test_version_1_is_read_as_before(void **state)
 {
     (void)state;
     struct bytes golden = read_file(KL_SOURCE_DIR "/tests/data/audit_v1.kla");
@@ -314,21 +315,170 @@ static void test_golden_file(void **state)
     assert_int_equal(stamp[0], 1000);
     assert_int_equal(stamp[4] - stamp[0], age);
     assert_memory_equal(golden.data, "KLAUDIT\0\1\0\0\0\0\2\0\0\0\1\0\0", 20);
-
-    write_log(8, 64);
-    struct bytes now = read_file(path);
-    assert_int_equal(now.size, golden.size);
-    assert_memory_equal(now.data, golden.data, golden.size);
-    free(now.data);
+    uint64_t seed = 1;
+    struct audit_prediction want = log_prediction(&seed, 0);
+    want.record_no = 1;
+    assert_memory_equal(golden.data + 512 + 256, &want, sizeof(want));
     free(golden.data);
+}
+
+/* What came with version 2 is not in a log that says it is of version 1, nor on 1's places. */
+static void test_version_1_with_later_content_is_refused(void **state)
+{
+    (void)state;
+    struct bytes golden = read_file(KL_SOURCE_DIR "/tests/data/audit_v1.kla");
+    enum { PREDICTION = HEADER + RECORD, GAP = HEADER + 5 * RECORD };
+    static const struct {
+        size_t at;
+        uint8_t value;
+        const char *says;
+    } cases[] = {
+        {PREDICTION + offsetof(struct audit_prediction, flags), AUDIT_FLAG_ARM_B, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, flags), 64, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, flags), 128, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, flags) + 1, AUDIT_FLAG_AGE_UNKNOWN >> 8, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, flags) + 1, AUDIT_FLAG_BATCH >> 8, "flag"},
+        {PREDICTION + offsetof(struct audit_prediction, model_hash), 1, "padding"},
+        {PREDICTION + offsetof(struct audit_prediction, model_hash) + 7, 1, "padding"},
+        {GAP + offsetof(struct audit_event, code), AUDIT_EVENT_RUNG, "event code"},
+        {GAP + offsetof(struct audit_event, code), AUDIT_EVENT_CLOCK_BACK, "event code"},
+    };
+    uint64_t n;
+    enum audit_fault why;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint8_t before = golden.data[cases[i].at];
+        golden.data[cases[i].at] = cases[i].value;
+        log_reseal(golden.data, golden.size);
+        assert_int_equal(read_bytes(golden.data, golden.size, &n, &why), -1);
+        assert_int_equal(why, AUDIT_FAULT_CONTENT);
+        assert_says(cases[i].says);
+        golden.data[cases[i].at] = before;
+    }
+    free(golden.data);
+
+    static uint8_t lies[GOLDEN_BYTES];
+    golden_build(lies, 1);
+    assert_int_equal(read_bytes(lies, sizeof(lies), &n, &why), -1);
+    assert_int_equal(why, AUDIT_FAULT_CONTENT);
+    assert_int_equal(n, 3); /* up to ARMS */
+}
+
+static void test_golden_file(void **state)
+{
+    (void)state;
+    static uint8_t now[GOLDEN_BYTES];
+    struct bytes golden = read_file(KL_SOURCE_DIR "/tests/data/audit_v2.kla");
+    golden_build(now, 2);
+    assert_int_equal(golden.size, sizeof(now));
+    assert_memory_equal(golden.data, now, sizeof(now));
+    uint64_t n;
+    enum audit_fault why;
+    int result = read_bytes(golden.data, golden.size, &n, &why);
+    if (result != 0)
+        fail_msg("version 2 can no longer be read: %s", error);
+    assert_int_equal(n, GOLDEN_N_RECORD);
+    assert_memory_equal(golden.data, "KLAUDIT\0\2\0\0\0\0\2\0\0\0\1\0\0", 20);
+    /* fixed values at fixed places, of the second "published" */
+    const uint8_t *p = golden.data + 512 + 256 * (GOLDEN_N_EVENT + VERDICT_COUNT);
+    uint64_t word;
+    assert_int_equal(p[6] + 256 * p[7], 4 + 32 + 512); /* inferred, arm B, batch; ACTIVE */
+    memcpy(&word, p + 96, 8);
+    assert_int_equal(word, 75000);
+    memcpy(&word, p + 216, 8);
+    assert_int_equal(word, 0xa1);
+    /* every code and every verdict is in it */
+    unsigned codes = 0, verdicts = 0;
+    for (size_t at = HEADER; at < golden.size; at += RECORD)
+        if (golden.data[at] == AUDIT_EVENT)
+            codes |= 1u << golden.data[at + offsetof(struct audit_event, code)];
+        else
+            verdicts |= 1u << golden.data[at + offsetof(struct audit_prediction, verdict)];
+    assert_int_equal(codes, (1u << AUDIT_EVENT_CODE_COUNT) - 2);
+    assert_int_equal(verdicts, (1u << VERDICT_COUNT) - 1);
+
+    /* audit.c writes the same, byte for byte, as far as it is the one who decides (no record was lost) */
+    struct audit_config config = {.path = path, .n_ring = 64, .on_full = AUDIT_FULL_WAIT};
+    memcpy(&config.header, golden.data, sizeof(config.header));
+    struct audit_log *audit = audit_open(&config, error);
+    assert_non_null(audit);
+    for (unsigned i = 0; i < GOLDEN_N_RECORD - 2; i++) {
+        *audit_reserve(audit) = golden_record(i);
+        audit_commit(audit);
+    }
+    audit_stop(audit, 1);
+    assert_int_equal(audit_close(audit, NULL, error), 0);
+    struct bytes written = read_file(path);
+    assert_int_equal(written.size, golden.size - RECORD);
+    assert_memory_equal(written.data, golden.data, golden.size - 2 * RECORD);
+    free(written.data);
+    free(golden.data);
+}
+
+/* Values of the new events that no poll loop writes. */
+static void test_new_values_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        enum audit_event_code code;
+        int i; /* of value */
+        uint64_t highest, above;
+        const char *says;
+    } cases[] = {
+        {AUDIT_EVENT_RUNG, 0, GOVERNOR_N_RUNG - 1, GOVERNOR_N_RUNG, "rung"},
+        {AUDIT_EVENT_RUNG, 1, GOVERNOR_N_RUNG - 1, UINT64_MAX, "rung"},
+        {AUDIT_EVENT_RUNG, 2, GOVERNOR_N_CAUSE - 1, GOVERNOR_N_CAUSE, "cause"},
+        {AUDIT_EVENT_RUNG, 2, GOVERNOR_N_CAUSE - 1, 1ull << 32, "cause"},
+        {AUDIT_EVENT_RUNG, 3, 1, 2, "latched"},
+        {AUDIT_EVENT_ALERT, 0, GOVERNOR_N_METRIC - 1, GOVERNOR_N_METRIC, "metric"},
+        {AUDIT_EVENT_ALERT, 1, 1, 2, "raised"},
+        {AUDIT_EVENT_ALERT, 2, UINT64_MAX, 0, NULL},
+        {AUDIT_EVENT_ARMS, 2, 100, 101, "share"},
+        {AUDIT_EVENT_ORDER, 0, ORDER_RESUME, ORDER_RESUME + 1, "order"},
+        {AUDIT_EVENT_ORDER, 0, ORDER_HALT, 0, "order"},
+        {AUDIT_EVENT_THRESHOLD, 3, UINT64_MAX, 0, NULL},
+        {AUDIT_EVENT_CLOCK_BACK, 0, UINT64_MAX, 0, NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct golden_event g = {.code = cases[i].code, .symbol = "", .text = ""};
+        struct audit_record r;
+        g.value[0] = g.code == AUDIT_EVENT_ORDER ? ORDER_HALT : 0;
+        memset(&r, 0, sizeof(r));
+        golden_put_event(&r, &g, 0);
+        r.event.value[cases[i].i] = cases[i].highest;
+        assert_null(audit_record_check(&r, 2));
+        assert_non_null(audit_record_check(&r, 1));
+        r.event.value[cases[i].i] = cases[i].above;
+        const char *wrong = audit_record_check(&r, 2);
+        if (cases[i].says && (!wrong || !strstr(wrong, cases[i].says)))
+            fail_msg("case %zu: %s", i, wrong ? wrong : "passes");
+        /* and whatever passes has words that fit */
+        char text[AUDIT_GOVERN_TEXT_CHARS + 1];
+        struct audit_header h = log_header(AUDIT_CLOCK_REAL);
+        h.tsc_hz = 1e6;
+        memset(r.event.value, 0xff, sizeof(r.event.value));
+        r.event.value[cases[i].i] = cases[i].highest;
+        memset(r.event.text, 'x', sizeof(r.event.text));
+        if (!audit_record_check(&r, 2)) {
+            memset(text, 0x7f, sizeof(text));
+            const int length = audit_govern_text(&h, &r.event, text);
+            assert_true(length > 0 && length < AUDIT_GOVERN_TEXT_CHARS && (int)strlen(text) == length);
+            assert_int_equal(text[AUDIT_GOVERN_TEXT_CHARS], 0x7f);
+        }
+    }
+    struct audit_record r = golden_record(GOLDEN_N_EVENT + VERDICT_STALE + VERDICT_COUNT);
+    assert_true(r.prediction.flags & AUDIT_FLAG_AGE_UNKNOWN);
+    assert_null(audit_record_check(&r, 2));
+    r.prediction.verdict = VERDICT_PUBLISHED;
+    assert_non_null(strstr(audit_record_check(&r, 2), "unknown"));
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--write-golden")) {
-        snprintf(path, sizeof(path), "%s", argv[2]);
-        write_log(8, 64);
-        return 0;
+        static uint8_t data[GOLDEN_BYTES];
+        golden_build(data, 2);
+        FILE *f = fopen(argv[2], "wb");
+        return !f || fwrite(data, sizeof(data), 1, f) != 1 || fclose(f) != 0;
     }
     if (!mkdtemp(dir))
         return 1;
@@ -341,7 +491,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_fields_are_checked_too, setup),
         cmocka_unit_test_setup(test_header_fields_are_checked, setup),
         cmocka_unit_test_setup(test_no_log_to_read, setup),
+        cmocka_unit_test_setup(test_version_1_is_read_as_before, setup),
+        cmocka_unit_test_setup(test_version_1_with_later_content_is_refused, setup),
         cmocka_unit_test_setup(test_golden_file, setup),
+        cmocka_unit_test_setup(test_new_values_are_checked, setup),
     };
     int result = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);

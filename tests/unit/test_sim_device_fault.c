@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "sim/xrt/control.h"
+#include "sim/xrt/fault_control.h"
 #include "sim/xrt/latency.h"
 
 static struct fault_list parsed(const char *spec)
@@ -216,49 +216,49 @@ static void a_reader_gets_each_spec_once(void **state)
     (void)state;
     char error[FAULT_ERROR_CHARS];
     int fd;
-    struct control_reader reader = {0};
+    struct fault_control_reader reader = {0};
     struct seen seen = {0};
     assert_int_equal(fault_to_control(path, "hang", error), 0);
-    struct control *control = control_open(path, &fd, error);
+    struct fault_control *control = fault_control_open(path, &fd, error);
     assert_non_null(control);
     assert_true(control_has_news(control, &reader));
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.n, 1);
     assert_string_equal(seen.last, "hang");
     assert_false(control_has_news(control, &reader));
     assert_int_equal(fault_to_control(path, "late:us=5;vanish", error), 0);
     assert_int_equal(fault_to_control(path, "error", error), 0);
     assert_int_equal(fault_to_control(path, "nonsense", error), -1);
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.n, 3);
     assert_int_equal(seen.clears, 0);
     assert_string_equal(seen.last, "error");
     assert_int_equal(fault_to_control(path, "hang;clear;crash", error), 0);
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.clears, 1);
     assert_int_equal(seen.n, 4);
     assert_string_equal(seen.last, "crash");
     /* Half written: not yet. A writer that died in the middle does not block the next. */
     const uint32_t generation = atomic_load(&control->generation);
     atomic_store(&control->generation, generation + 1);
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.n, 4);
     assert_int_equal(fault_to_control(path, "hang", error), 0);
     assert_int_equal(atomic_load(&control->generation), generation + 2);
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.n, 5);
     /* Full: said, and nothing is lost; clear makes room. */
     uint32_t n = 0;
     while (fault_to_control(path, "late:us=1000,after=1000,count=1000,device=10,unit=10", error) == 0)
         n++;
     assert_true(n > 200);
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.n, 5 + n);
     assert_int_equal(fault_to_control(path, "clear", error), 0);
-    control_read(control, &reader, see, &seen);
+    fault_control_read(control, &reader, see, &seen);
     assert_int_equal(seen.clears, 2);
     assert_int_equal(seen.n, 5 + n);
-    control_close(control, fd);
+    fault_control_close(control, fd);
 }
 
 static void a_file_of_something_else_is_refused(void **state)
@@ -271,7 +271,7 @@ static void a_file_of_something_else_is_refused(void **state)
     assert_int_equal(fault_to_control(other, "hang", error), -1);
     assert_non_null(strstr(error, other));
     /* As large, but nothing in it. */
-    assert_int_equal(ftruncate(fd, sizeof(struct control)), 0);
+    assert_int_equal(ftruncate(fd, sizeof(struct fault_control)), 0);
     assert_int_equal(fault_to_control(other, "hang", error), -1);
     close(fd);
     unlink(other);

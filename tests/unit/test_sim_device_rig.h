@@ -26,7 +26,7 @@
 #include "hls/kl_abi.h"
 #include "host/model.h"
 #include "host/xclbin.h"
-#include "sim/xrt/control.h"
+#include "sim/xrt/fault_control.h"
 #include "tests/model_image.h"
 
 #define RIG_REG(word) ((uint32_t)KL_MAP_REG + 4u * (uint32_t)(word))
@@ -72,7 +72,7 @@ static inline const char *rig_xclbin(const char *name)
 }
 
 /* The control file, mapped here as well. */
-static struct control *control;
+static struct fault_control *control;
 
 /* Before XRT's first call. */
 static inline void rig_start(uint32_t n_device)
@@ -87,7 +87,7 @@ static inline void rig_start(uint32_t n_device)
     setenv("KL_SIM_DEVICES", text, 1);
     setenv("KL_SIM_CONTROL", path, 1);
     unsetenv("KL_SIM_FAULT");
-    control = control_open(path, &fd, error);
+    control = fault_control_open(path, &fd, error);
     assert_non_null(control);
     close(fd);
 }

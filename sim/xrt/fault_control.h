@@ -22,7 +22,7 @@ struct control_device {
     _Atomic uint64_t lost;       /* times that the device was gone: child died, vanish */
 };
 
-struct control {
+struct fault_control {
     uint64_t magic;
     uint32_t version, size_bytes;
     _Atomic uint32_t generation; /* even; odd while text is being written */
@@ -35,27 +35,28 @@ struct control {
 
 /* Opens and maps the file, making it if it is not there; path NULL: one of this process's own. *fd: CLOEXEC.
  * NULL with a message. Any thread. */
-struct control *control_open(const char *path, int *fd, char error[FAULT_ERROR_CHARS]);
+struct fault_control *fault_control_open(const char *path, int *fd, char error[FAULT_ERROR_CHARS]);
 
 /* Maps one that is open. NULL with a message: it is not a control file. */
-struct control *control_map(int fd, const char *name, char error[FAULT_ERROR_CHARS]);
+struct fault_control *fault_control_map(int fd, const char *name, char error[FAULT_ERROR_CHARS]);
 
-void control_close(struct control *control, int fd);
+void fault_control_close(struct fault_control *control, int fd);
 
 /* What of the text a reader has taken in already. */
-struct control_reader {
+struct fault_control_reader {
     uint32_t generation, clears, at;
 };
 
 /* Whether there may be news. */
-static inline int control_has_news(const struct control *control, const struct control_reader *reader)
+static inline int control_has_news(const struct fault_control *control,
+                                   const struct fault_control_reader *reader)
 {
     return atomic_load_explicit(&control->generation, memory_order_acquire) != reader->generation;
 }
 
 /* Takes in what is new: calls apply once per spec, in order, after is_clear if the text began anew. A text
  * that is being written is left for the next look. */
-void control_read(struct control *control, struct control_reader *reader,
-                  void (*apply)(void *context, int is_clear, const char *spec), void *context);
+void fault_control_read(struct fault_control *control, struct fault_control_reader *reader,
+                        void (*apply)(void *context, int is_clear, const char *spec), void *context);
 
 #endif

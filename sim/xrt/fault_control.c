@@ -1,4 +1,4 @@
-#include "control.h"
+#include "fault_control.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,19 +15,19 @@ static int fail(const char *name, const char *what, char error[FAULT_ERROR_CHARS
     return -1;
 }
 
-struct control *control_map(int fd, const char *name, char error[FAULT_ERROR_CHARS])
+struct fault_control *fault_control_map(int fd, const char *name, char error[FAULT_ERROR_CHARS])
 {
     struct stat st;
-    if (fstat(fd, &st) != 0 || st.st_size != (off_t)sizeof(struct control)) {
+    if (fstat(fd, &st) != 0 || st.st_size != (off_t)sizeof(struct fault_control)) {
         fail(name, "it is not one of this version's; take another name", error);
         return NULL;
     }
-    void *at = mmap(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, sizeof(struct fault_control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         fail(name, strerror(errno), error);
         return NULL;
     }
-    struct control *control = (struct control *)at;
+    struct fault_control *control = (struct fault_control *)at;
     if (control->magic == CONTROL_MAGIC && control->version == CONTROL_VERSION &&
         control->size_bytes == sizeof *control)
         return control;
@@ -42,19 +42,19 @@ static int make(int fd)
     const struct {
         uint64_t magic;
         uint32_t version, size_bytes;
-    } head = {CONTROL_MAGIC, CONTROL_VERSION, sizeof(struct control)};
+    } head = {CONTROL_MAGIC, CONTROL_VERSION, sizeof(struct fault_control)};
     struct stat st;
     if (fstat(fd, &st) != 0)
         return -1;
     if (st.st_size != 0)
         return 0;
-    return ftruncate(fd, sizeof(struct control)) == 0 &&
+    return ftruncate(fd, sizeof(struct fault_control)) == 0 &&
                    pwrite(fd, &head, sizeof head, 0) == (ssize_t)sizeof head
                ? 0
                : -1;
 }
 
-struct control *control_open(const char *path, int *fd, char error[FAULT_ERROR_CHARS])
+struct fault_control *fault_control_open(const char *path, int *fd, char error[FAULT_ERROR_CHARS])
 {
     const char *name = path ? path : "in memory";
     *fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
@@ -63,25 +63,25 @@ struct control *control_open(const char *path, int *fd, char error[FAULT_ERROR_C
         fail(name, strerror(errno), error);
         return NULL;
     }
-    struct control *control = NULL;
+    struct fault_control *control = NULL;
     if (flock(*fd, LOCK_EX) != 0 || make(*fd) != 0)
         fail(name, strerror(errno), error);
     else
-        control = control_map(*fd, name, error);
+        control = fault_control_map(*fd, name, error);
     flock(*fd, LOCK_UN);
     if (!control)
         close(*fd);
     return control;
 }
 
-void control_close(struct control *control, int fd)
+void fault_control_close(struct fault_control *control, int fd)
 {
     munmap(control, sizeof *control);
     close(fd);
 }
 
-void control_read(struct control *control, struct control_reader *reader,
-                  void (*apply)(void *context, int is_clear, const char *spec), void *context)
+void fault_control_read(struct fault_control *control, struct fault_control_reader *reader,
+                        void (*apply)(void *context, int is_clear, const char *spec), void *context)
 {
     char text[CONTROL_TEXT_BYTES];
     const uint32_t generation = atomic_load_explicit(&control->generation, memory_order_acquire);
@@ -109,12 +109,13 @@ void control_read(struct control *control, struct control_reader *reader,
         apply(context, 0, line);
         line = is_last ? end : end + 1;
     }
-    *reader = (struct control_reader){generation, clears, n};
+    *reader = (struct fault_control_reader){generation, clears, n};
 }
 
 /* ---- the writer's side ---- */
 
-static int append(struct control *control, const char *spec, int is_clear, char error[FAULT_ERROR_CHARS])
+static int append(struct fault_control *control, const char *spec, int is_clear,
+                  char error[FAULT_ERROR_CHARS])
 {
     uint32_t at = is_clear ? 0 : atomic_load_explicit(&control->text_bytes, memory_order_relaxed);
     const size_t length = strlen(spec);
@@ -154,7 +155,7 @@ int fault_to_control(const char *path, const char *spec, char error[FAULT_ERROR_
     if (fault_parse(spec, &list, error) != 0)
         return -1;
     int fd;
-    struct control *control = control_open(path, &fd, error);
+    struct fault_control *control = fault_control_open(path, &fd, error);
     if (!control)
         return -1;
     int rc = -1;
@@ -163,6 +164,6 @@ int fault_to_control(const char *path, const char *spec, char error[FAULT_ERROR_
     else
         rc = append(control, list.is_clear ? behind_clear(spec) : spec, list.is_clear, error);
     flock(fd, LOCK_UN);
-    control_close(control, fd);
+    fault_control_close(control, fd);
     return rc;
 }
