@@ -209,6 +209,7 @@ static uint64_t arrived(struct appliance *a, uint64_t frame_no)
 static void replay_frame(struct appliance *a, uint64_t frame_no, uint32_t *drained)
 {
     const uint64_t arrival = a->cfg.stamps_ns[frame_no];
+    const int supersede = a->cfg.config->killline.supersede;
     if (arrival > a->now_ns)
         *drained = 0;
     pass_time(a, arrival);
@@ -217,13 +218,15 @@ static void replay_frame(struct appliance *a, uint64_t frame_no, uint32_t *drain
             a->cfg.accel->ops->poll(a->cfg.accel, &a->result);
         appliance_card_news(a);
     }
-    if (*drained >= DRAIN_BURSTS * PORT_BURST && appliance_n_pending(a)) {
+    if (*drained >= (supersede ? DRAIN_BURSTS : 1) * PORT_BURST && appliance_n_pending(a)) {
         const uint64_t began = a->now_ns;
         a->ring_used = arrived(a, frame_no);
         a->ring_size = REPLAY_RING;
         *drained = 0;
-        appliance_work_off(a);
-        appliance_govern(a, a->now_ns);
+        do {
+            appliance_work_off(a);
+            appliance_govern(a, a->now_ns);
+        } while (!supersede && appliance_n_pending(a));
         governor_busy(a->governor, a->now_ns - began);
     }
     if (arrival > a->now_ns) {
@@ -300,7 +303,7 @@ static void real_loop(struct appliance *a, uint64_t last_tsc)
 {
     const struct appliance_config *cfg = &a->cfg;
     const uint64_t keep_warm = clock_ns_to_cycles(&cfg->clock, cfg->config->killline.keep_warm_us * 1e3);
-    const uint32_t drain = cfg->config->killline.supersede ? DRAIN_BURSTS : 1;
+    const int supersede = cfg->config->killline.supersede;
     /* Whatever comes next came after the ring was last seen empty. */
     uint64_t done = 0, emptied = last_tsc, began = last_tsc;
     uint32_t drained = 0, worked = 0;
@@ -342,15 +345,19 @@ static void real_loop(struct appliance *a, uint64_t last_tsc)
             unsigned size;
             a->ring_used = port_waiting(cfg->rx, &size);
             a->ring_size = size;
-            if (++drained < drain)
+            if (++drained < DRAIN_BURSTS && supersede)
                 continue;
         }
         drained = 0;
-        if (appliance_n_pending(a))
-            appliance_work_off(a);
-        else if (!n)
+        if (!n && !appliance_n_pending(a))
             idle(a, tsc, keep_warm);
-        appliance_govern(a, clock_tsc_relaxed());
+        /* Without superseding nothing is gained by a look at the port in between: it would only fill the
+         * queue. */
+        do {
+            if (appliance_n_pending(a))
+                appliance_work_off(a);
+            appliance_govern(a, clock_tsc_relaxed());
+        } while (!supersede && appliance_n_pending(a));
     }
 }
 

@@ -100,14 +100,14 @@ static void prediction_json(const struct audit_header *h, const struct audit_rec
     printf(",\"arrival\":%" PRIu64 ",\"decoded\":%" PRIu64 ",\"submitted\":%" PRIu64 ",\"completed\":%" PRIu64
            ",\"decided\":%" PRIu64,
            p->arrival, p->decoded, p->submitted, p->completed, p->decided);
-    printf(",\"age_cycles\":%" PRIu64 ",\"threshold_cycles\":%" PRIu64 ",\"expected_cycles\":%" PRIu64
+    printf(",\"threshold_cycles\":%" PRIu64 ",\"expected_cycles\":%" PRIu64
            ",\"threshold_ns\":%.1f,\"expected_ns\":%.1f",
-           p->age_cycles, p->threshold_cycles, p->expected_cycles, to_ns(h, p->threshold_cycles),
+           p->threshold_cycles, p->expected_cycles, to_ns(h, p->threshold_cycles),
            to_ns(h, p->expected_cycles));
     if (p->flags & AUDIT_FLAG_AGE_UNKNOWN)
-        printf(",\"age_ns\":null");
+        printf(",\"age_cycles\":null,\"age_ns\":null");
     else
-        printf(",\"age_ns\":%.1f", to_ns(h, p->age_cycles));
+        printf(",\"age_cycles\":%" PRIu64 ",\"age_ns\":%.1f", p->age_cycles, to_ns(h, p->age_cycles));
     json_stage(h, "decode_ns", p->arrival, p->decoded);
     json_stage(h, "features_ns", p->decoded, p->submitted ? p->submitted : p->decided);
     json_stage(h, "inference_ns", p->submitted, p->completed);

@@ -267,7 +267,9 @@ static int play_round(struct evaluation *e, const struct bench_killline_plan *pl
                                 : out->keep_warm_max_ns;
     out->rounds++;
     const double share = (double)(out->runs - runs) / (double)(o->frames - e->warm_frames);
-    e->inferred_share = share > 0 && share < e->inferred_share ? share : e->inferred_share;
+    /* A disturbed round is not to make the next one endless. */
+    const double least = plan->inferred_share / 4;
+    e->inferred_share = share > plan->inferred_share ? plan->inferred_share : share > least ? share : least;
     return out->runs > runs
                ? 0
                : cmd_error("%s: at %.0f frames/s nothing is inferred: %llu of %llu predictions "

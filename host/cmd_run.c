@@ -413,12 +413,6 @@ static int open_control(struct run *run)
         return cmd_error("%s", error);
     if (warning[0])
         cmd_error("%s", warning);
-    if (run->state.rung == GOVERNOR_HALTED)
-        cmd_error(
-            "starts HALTED, as it was left (%s%s%s%s%s): nothing is published until `killline resume --by "
-            "NAME --reason TEXT`",
-            governor_cause_name(run->state.cause), run->state.by[0] ? "; " : "", run->state.by,
-            run->state.reason[0] ? ": " : "", run->state.reason);
     return 0;
 }
 

@@ -287,8 +287,7 @@ static struct sweep_sums *read_logs(const struct options *o, const struct paths 
         failed = atomic_load(&pool.failed);
     }
     for (unsigned i = 1; i < n && !failed; i++) {
-        const char *name = worker[i].sums->n_log ? worker[i].sums->log[0].path : "sweep";
-        if (sweep_sums_merge(worker[0].sums, worker[i].sums, name, error))
+        if (sweep_sums_merge(worker[0].sums, worker[i].sums, NULL, error))
             failed = cmd_error("%s", error);
     }
     struct sweep_sums *sums = failed || !worker ? NULL : worker[0].sums;

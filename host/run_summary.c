@@ -46,17 +46,21 @@ static void print_ladder(const struct run_summary *s, FILE *out)
     struct governor_stats g;
     governor_read(appliance_governor(s->appliance), &g);
     if (stats->rung_changes + stats->alerts || g.rung != GOVERNOR_ACTIVE)
-        fprintf(out, "  ladder           %s at the end%s; %llu changes, %llu alerts (killline audit show --event)\n",
-                governor_rung_name((unsigned)g.rung), g.latched ? ", until killline resume" : "",
-                (unsigned long long)stats->rung_changes, (unsigned long long)stats->alerts);
+        fprintf(
+            out,
+            "  ladder           %s at the end%s; %llu changes, %llu alerts (killline audit show --event)\n",
+            governor_rung_name((unsigned)g.rung), g.latched ? ", until killline resume" : "",
+            (unsigned long long)stats->rung_changes, (unsigned long long)stats->alerts);
     if (stats->threshold_changes)
         fprintf(out, "  threshold        moved %llu times between %u and %u us\n",
                 (unsigned long long)stats->threshold_changes, s->config->killline.threshold_us,
                 s->config->killline.threshold_max_us);
     if (s->config->backup.model[0])
-        fprintf(out, "  backup           %llu steps beside, %llu went over; %llu started anew for want of idle time\n",
-                (unsigned long long)stats->standby_steps, (unsigned long long)stats->switched,
-                (unsigned long long)stats->standby_dropped);
+        fprintf(
+            out,
+            "  backup           %llu steps beside, %llu went over; %llu started anew for want of idle time\n",
+            (unsigned long long)stats->standby_steps, (unsigned long long)stats->switched,
+            (unsigned long long)stats->standby_dropped);
     if (stats->clock_back)
         fprintf(out, "  clock            went back %llu times: what had come before was dropped\n",
                 (unsigned long long)stats->clock_back);

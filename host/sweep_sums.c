@@ -208,6 +208,9 @@ int sweep_sums_merge(struct sweep_sums *into, const struct sweep_sums *from, con
                      char error[SWEEP_ERROR_CHARS])
 {
     const char *differs = sweep_spec_differs(&into->spec, &from->spec);
+    const int is_file = name != NULL;
+    if (!is_file)
+        name = from->n_log ? from->log[0].path : "sweep";
     if (differs) {
         snprintf(error, SWEEP_ERROR_CHARS,
                  "%.150s: made with another %s than what it is to be merged with: sweep its logs anew with "
@@ -223,10 +226,14 @@ int sweep_sums_merge(struct sweep_sums *into, const struct sweep_sums *from, con
     for (uint32_t i = 0; i < from->n_log; i++) {
         const struct sweep_log_info *twin = NULL;
         const int status = sweep_sums_log(into, &from->log[i], &twin);
-        if (status == -2)
+        if (status == -2 && is_file)
             snprintf(error, SWEEP_ERROR_CHARS,
                      "%.120s: holds the log %.150s, which is there already as %.150s: leave one of them out",
                      name, from->log[i].path, twin->path);
+        else if (status == -2)
+            snprintf(error, SWEEP_ERROR_CHARS,
+                     "%.200s: is the same run's log as %.200s: leave one of them out", from->log[i].path,
+                     twin->path);
         else if (status)
             snprintf(error, SWEEP_ERROR_CHARS, "out of memory");
         if (status)

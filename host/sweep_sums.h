@@ -94,7 +94,8 @@ int sweep_sums_log(struct sweep_sums *sums, const struct sweep_log_info *log,
 int sweep_sums_row(struct sweep_sums *sums, const struct sweep_arm_row *row);
 
 /* Adds from to into. -1 with a message: other spec or classes, a log that is in both, overflow, no memory;
- * into is then of no more use. name: from's, for the message. */
+ * into is then of no more use. name: the file that from is of, for the message; NULL: none, its logs were
+ * read here. */
 int sweep_sums_merge(struct sweep_sums *into, const struct sweep_sums *from, const char *name,
                      char error[SWEEP_ERROR_CHARS]);
 /* NULL, or what no reading of logs can have given: after loading and after merging. */

@@ -32,7 +32,7 @@ static void grid_line(FILE *out, double y, double value, const char *unit)
 {
     fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", left,
             width - right, y, y);
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.6g%s</text>", left - 6, y + 4, value,
+    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.3g%s</text>", left - 6, y + 4, value,
             unit);
 }
 

@@ -131,11 +131,11 @@ static inline void rig_start(struct control_rig *rig)
         rig_open(rig);
     struct governor_config g = {
         .ns_per_unit = 1e9 / rig->clock.hz,
-        .window = clock_ns_to_cycles(&rig->clock, 80e6),
+        .window = clock_ns_to_cycles(&rig->clock, 400e6),
         .min_count = 20,
         .has_backup = 1,
         .throttle_devices = 4,
-        .throttle_halts = 3,
+        .throttle_halts = 20,
         .throttle_window = clock_ns_to_cycles(&rig->clock, 60e9),
         .start_rung = rig->start.rung,
         .start_cause = rig->start.cause,
@@ -143,7 +143,7 @@ static inline void rig_start(struct control_rig *rig)
     };
     const struct config_rung *rungs[] = {&rig->rules.warning, &rig->rules.backup, &rig->rules.halted};
     for (int i = 0; i < 3; i++) {
-        g.dwell[i + 1] = clock_ns_to_cycles(&rig->clock, 20e6);
+        g.dwell[i + 1] = clock_ns_to_cycles(&rig->clock, 100e6);
         g.rule[i + 1][GOVERNOR_LATENCY] =
             (struct governor_rule){rungs[i]->latency_percent.enter, rungs[i]->latency_percent.leave};
     }
@@ -206,9 +206,11 @@ static inline const char *rig_err(const struct control_rig *rig)
 static inline struct state_file rig_await(const struct control_rig *rig, enum governor_rung rung, int latched)
 {
     struct state_file state;
-    char error[CONTROL_ERROR_CHARS] = "";
+    char error[CONTROL_ERROR_CHARS] = "", path[96];
+    snprintf(path, sizeof(path), "%s/state.json", rig->folder);
     for (int i = 0; i < 2000; i++) {
-        if (!control_read(rig->folder, &state, error) && state.rung == rung && state.latched == latched)
+        if (!access(path, F_OK) && !control_read(rig->folder, &state, error) && state.rung == rung &&
+            state.latched == latched)
             return state;
         rig_sleep_ms(5);
     }

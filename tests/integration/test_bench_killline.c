@@ -18,6 +18,22 @@
     "--quick --rate 2k/s --symbols 4 --set killline.threshold_us=999 --set governor.window_ms=100 "          \
     "--set 'governor.halted.miss_ppm={enter: 0, leave: 0}' --set book.orders=60000 --set book.levels=60000"
 
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("no number %s", key);
+    return json_number_value(value);
+}
+
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value)
+        fail_msg("no %s", key);
+    return value;
+}
+
 /* cmocka's is of floats. */
 static void assert_close(double a, double b, double error)
 {

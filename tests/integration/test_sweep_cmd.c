@@ -183,7 +183,8 @@ static void merged_is_direct(void **state)
     assert_run_fails(1, "audit.kla: not a partial result");
     for (int jobs = 1; jobs <= 2; jobs++) {
         run("'%s/days/1' '%s/copy.kla' " ASK " --jobs %d", dir, dir, jobs);
-        assert_run_fails(1, "copy.kla");
+        assert_run_fails(1, "is the same run's log as ");
+        assert_has(said.err, "copy.kla");
     }
 }
 

@@ -150,11 +150,11 @@ static void a_fast_symbol_gets_its_turns(void **state)
     (void)state;
     start(&r, "{killline: {supersede: true}}");
     open_symbols(&r, 1 + N_SLOW);
-    /* A frame every 600 ns, slower than they can be taken, faster than one tick is inferred: every second is
-     * the fast symbol's. */
+    /* A frame every 1000 ns: there is time to take it, but not to infer its tick. Every second one is the
+     * fast symbol's. */
     for (unsigned i = 0; i < N_FAST; i++) {
-        bid_frame(&r, 1, T + 1200 * i);
-        bid_frame(&r, 2 + i % N_SLOW, T + 1200 * i + 600);
+        bid_frame(&r, 1, T + 2000 * i);
+        bid_frame(&r, 2 + i % N_SLOW, T + 2000 * i + 1000);
     }
     finish();
     unsigned n[N_FAST + 2] = {0};
@@ -341,8 +341,7 @@ static void the_end_works_off_what_waits(void **state)
     bid_frame(&r, 3, T); /* behind a hole */
     finish();
     assert_int_equal(stats.predictions, 3);
-    assert_int_equal(stats.verdicts[VERDICT_PUBLISHED], 2);
-    assert_int_equal(prediction_at(&r, 3, 0)->verdict, VERDICT_PUBLISHED);
+    assert_int_equal(stats.verdicts[VERDICT_PUBLISHED], 3);
     assert_int_equal(n_event(&r, AUDIT_EVENT_GAP), 1);
     assert_int_equal(n_event(&r, AUDIT_EVENT_STOP), 1);
 }

@@ -329,8 +329,11 @@ static void killed(void **state)
             }
         }
         assert_true(child > 0);
-        while (*returned < before + 2) /* it writes */
+        while (*returned < before + 2) { /* it writes */
+            if (waitpid(child, NULL, WNOHANG))
+                fail_msg("round %d: the writer could not write", i);
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        }
         nanosleep(&(struct timespec){.tv_nsec = rand() % 2000000}, NULL);
         assert_int_equal(kill(child, SIGKILL), 0);
         int status;

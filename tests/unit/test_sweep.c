@@ -166,6 +166,9 @@ static void edges_of_an_answer(void **state)
     p = rig_answer("A", 1, 60000, 0, 1, 2);
     p.threshold_cycles = 3999;
     expect_path(&p, (unsigned[]){E, S, S, S, S, P}, 1);
+    /* The same while the ladder has halted: the line does not decide on it. */
+    p.flags |= GOVERNOR_HALTED * 64;
+    expect_path(&p, (unsigned[]){E, S, S, S, S, H}, 0);
     /* A clamped age, and a stamp ahead of its submit. */
     p = rig_answer("A", 1, 0, 0, 1, 2);
     p.flags |= AUDIT_FLAG_AGE_CLAMPED;

@@ -240,7 +240,7 @@ static void arms(void **state)
     r->event = (struct audit_event){.kind = AUDIT_EVENT,
                                     .code = AUDIT_EVENT_ARMS,
                                     .symbol = "        ",
-                                    .value = {125000, 250001, 40, 9}};
+                                    .value = {125001, 249999, 40, 9}};
     audit_commit(rig.log);
     for (int i = 0; i < 4; i++) {
         struct audit_prediction p = rig_answer("A", 10 + (uint64_t)i, 10000, UP, 100 + (uint32_t)i, 110);
@@ -408,6 +408,30 @@ static void as_recomputed(void **state)
     }
 }
 
+/* Days whose headers are alike have weights of their own. */
+static void blocks_are_of_a_log(void **state)
+{
+    (void)state;
+    const struct sweep_spec spec = rig_spec("50us", "1ticks");
+    struct sweep_sums *s[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        begin();
+        for (uint64_t i = 0; i < 50; i++) {
+            struct audit_prediction p = rig_answer("X", i * 1000000000, 10000, UP, 100 + (uint32_t)i, 200);
+            p.kernel_cycles = k;
+            rig_put(&rig, &p);
+        }
+        rig_close(&rig);
+        s[k] = rig_read(path, &spec);
+    }
+    const int64_t n_step = (int64_t *)s[0]->replicate - s[0]->cell;
+    assert_memory_equal(s[0]->cell, s[1]->cell, (size_t)n_step * sizeof(int64_t));
+    assert_memory_not_equal(s[0]->replicate, s[1]->replicate,
+                            (size_t)(s[0]->n_cell - n_step) * sizeof(int64_t));
+    sweep_sums_free(s[0]);
+    sweep_sums_free(s[1]);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -462,9 +486,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ticks),  cmocka_unit_test(every_class_and_sign), cmocka_unit_test(time),
-        cmocka_unit_test(breaks), cmocka_unit_test(late_records),         cmocka_unit_test(verdicts_and_line),
-        cmocka_unit_test(arms),   cmocka_unit_test(as_recomputed),        cmocka_unit_test(refused),
+        cmocka_unit_test(ticks),        cmocka_unit_test(every_class_and_sign),
+        cmocka_unit_test(time),         cmocka_unit_test(breaks),
+        cmocka_unit_test(late_records), cmocka_unit_test(verdicts_and_line),
+        cmocka_unit_test(arms),         cmocka_unit_test(as_recomputed),
+        cmocka_unit_test(refused),      cmocka_unit_test(blocks_are_of_a_log),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -99,7 +99,9 @@ static void too_few_blocks(void **state)
 {
     (void)state;
     enum { R = 200 };
-    for (uint64_t n_block = 1; n_block <= 40; n_block += 39) {
+    static const uint64_t n_blocks[] = {1, 8, 40};
+    for (int k = 0; k < 3; k++) {
+        const uint64_t n_block = n_blocks[k];
         int64_t rep_hits[R] = {0}, rep_known[R] = {0};
         for (uint64_t b = 0; b < n_block; b++)
             for (uint32_t r = 0; r < R; r++) {
