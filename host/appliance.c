@@ -118,6 +118,8 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     a->model[0] = cfg->model;
     a->model[1] = cfg->next_model ? cfg->next_model : cfg->backup;
     a->switching = cfg->next_model ? SWITCH_WAITING : SWITCH_NONE;
+    for (int i = 0; i < KL_N_STREAM_MAX; i++)
+        a->streams[i].needs_reset = 1; /* it starts, in whatever slot is the one then */
     config_parse_ip(c->egress.group, &a->egress_ip); /* checked when the configuration was read */
     config_parse_ip(c->egress.source, &a->egress_source);
     for (int s = 0; s < STAGE_COUNT; s++)
@@ -310,10 +312,10 @@ static void real_loop(struct appliance *a, uint64_t last_tsc)
     a->warmed_at = last_tsc;
     while (done < cfg->n_frame && !atomic_load_explicit(cfg->stop, memory_order_relaxed)) {
         const uint64_t before = clock_tsc();
-        if (appliance_look(a, before) != a->epoch) {
-            appliance_begin_epoch(a, before);
-            emptied = last_tsc = began = before; /* no time has passed, as far as one can say */
-        }
+        const uint32_t epoch = appliance_look(a, before);
+        const int turned = epoch != a->epoch;
+        if (turned)
+            last_tsc = began = before; /* no time has passed, as far as one can say */
         if (worked)
             governor_busy(a->governor, before - began);
         began = before;
@@ -327,6 +329,10 @@ static void real_loop(struct appliance *a, uint64_t last_tsc)
             emptied = before;
         for (unsigned i = 0; i < n && done < cfg->n_frame; i++)
             take_frame(a, i, done++, arrival, &drained);
+        /* What was in the ring may have come in the old epoch. Once it has been emptied, what comes is of the
+         * new one, and so is `emptied`. */
+        if (turned && (n < PORT_BURST || a->arrival_clock != AUDIT_ARRIVAL_BOUND))
+            appliance_begin_epoch(a, before, epoch);
         worked = n || appliance_n_pending(a);
         if (n) {
             port_release(cfg->rx);

@@ -210,10 +210,10 @@ void appliance_clock_back(struct appliance *a, uint64_t last)
     a->stats.clock_back++;
 }
 
-void appliance_begin_epoch(struct appliance *a, uint64_t now)
+void appliance_begin_epoch(struct appliance *a, uint64_t now, uint32_t epoch)
 {
     /* What is still held back for a gap belongs to the old epoch: it comes out now, without an age. */
     intake_flush(a->intake, now);
-    a->epoch = a->clock.epoch;
+    a->epoch = epoch;
     a->threshold.changed_at = a->looked_at = a->warmed_at = now;
 }

@@ -210,7 +210,7 @@ int appliance_govern_create(struct appliance *a);
 void appliance_govern_start(struct appliance *a);
 /* Between two ticks: orders, ladder, threshold. */
 void appliance_govern(struct appliance *a, uint64_t now);
-/* Between two ticks: what comes from now on is of the clock's new epoch. */
-void appliance_begin_epoch(struct appliance *a, uint64_t now);
+/* Between two ticks: what is received from here on is of that epoch, to which now belongs. */
+void appliance_begin_epoch(struct appliance *a, uint64_t now, uint32_t epoch);
 
 #endif

@@ -61,7 +61,8 @@ static void begin_record(struct appliance *a, const struct pending *p, struct au
     const struct intake_tick *tick = &p->tick;
     struct stream *stream = &a->streams[tick->stream];
     *r = (struct audit_prediction){.kind = AUDIT_PREDICTION,
-                                   .slot = stream->slot,
+                                   /* A stream that starts anew does so on the newest model. */
+                                   .slot = stream->needs_reset || tick->restarted ? a->slot : stream->slot,
                                    .arrival_clock = a->arrival_clock,
                                    .feed_seq_no = tick->seq_no,
                                    .feed_ts_ns = tick->feed_ts_ns,

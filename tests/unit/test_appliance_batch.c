@@ -93,12 +93,12 @@ static void an_answer_waits_for_the_datagram_of_the_one_before(void **state)
  * long as nothing else is known. */
 static void a_batch_is_as_many_as_make_the_line(void **state)
 {
-    enum { N = 4, LINE_NS = 20000, MORE_NS = 100 };
+    enum { N = 4, LINE_NS = 100000, MORE_NS = 100 };
     (void)state;
     for (int n = 1; n <= N; n++)
         for (int off = -1; off <= 1; off++) {
             const int age = LINE_NS - n * ALONE_NS - off; /* of the n-th, at the submit */
-            begin("{killline: {batch: 4, threshold_us: 20}}", N);
+            begin("{killline: {batch: 4, threshold_us: 100}}", N);
             const int take = (age + MORE_NS - DECODE_NS) / N, taken = DECODE_NS + N * take;
             r.config->replay.features_ns = (uint32_t)(take - DECODE_NS);
             /* All are taken one after the other, behind a frame without a tick; the n-th and those behind it
@@ -125,6 +125,25 @@ static void a_batch_is_as_many_as_make_the_line(void **state)
                 assert_false(prediction_at(&r, (unsigned)n + 1, 0)->flags & AUDIT_FLAG_BATCH &&
                              prediction_at(&r, (unsigned)n + 1, 0)->submitted == T + (uint64_t)taken);
         }
+}
+
+/* Nobody looks at the port while it is at work: it may take an eighth of the line, to the nanosecond. */
+static void a_batch_takes_an_eighth_of_the_line(void **state)
+{
+    enum { LINE_NS = 40000, HALF_NS = LINE_NS / 8 / 2 };
+    (void)state;
+    for (int off = -1; off <= 1; off++) {
+        begin("{killline: {batch: 4, threshold_us: 40}}", 3);
+        r.config->replay.io_ns = (uint32_t)(HALF_NS - KERNEL_NS - PUBLISH_NS + off);
+        burst(3, T);
+        finish();
+        for (unsigned i = 0; i < 3; i++) {
+            const struct audit_prediction *p = prediction_of(&r, i);
+            assert_int_equal(p->verdict, VERDICT_PUBLISHED);
+            /* After the first alone an inference is expected to take a little less. */
+            assert_int_equal(p->flags & AUDIT_FLAG_BATCH, i == (off <= 0 ? 1u : 2u) ? AUDIT_FLAG_BATCH : 0);
+        }
+    }
 }
 
 static void of_changing_length(struct appliance_rig *rig, const struct kl_request *request,
@@ -449,6 +468,7 @@ int main(void)
         cmocka_unit_test(every_answer_of_a_batch_has_its_time),
         cmocka_unit_test(an_answer_waits_for_the_datagram_of_the_one_before),
         cmocka_unit_test(a_batch_is_as_many_as_make_the_line),
+        cmocka_unit_test(a_batch_takes_an_eighth_of_the_line),
         cmocka_unit_test(expectations_follow_what_was_measured),
         cmocka_unit_test(a_stream_may_be_in_a_batch_twice),
         cmocka_unit_test(an_error_takes_the_streams_other_ticks_with_it),

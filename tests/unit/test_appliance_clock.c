@@ -190,7 +190,18 @@ static void finish(void)
     }
 }
 
-enum { N_TICK = 6, FEED_EVERY = 31 };
+enum { N_TICK = 4, FEED_EVERY = 31 };
+/* Every reading of a run has one disturbance of each kind; the further sizes of it have every third, and
+ * where a run takes ten times as long, every twelfth. */
+#ifdef __SANITIZE_ADDRESS__
+enum { EVERY = 4 };
+#else
+enum { EVERY = 1 };
+#endif
+static uint64_t stride(size_t nth_size)
+{
+    return EVERY * (nth_size ? 3 : 1);
+}
 
 /* Readings of the loop of an undisturbed run. */
 static uint64_t undisturbed(void)
@@ -215,7 +226,7 @@ static void a_wrap_changes_nothing(void **state)
 {
     (void)state;
     const uint64_t n = undisturbed(), before_loop = world.began;
-    for (uint64_t at = 0; at < n; at++) {
+    for (uint64_t at = 0; at < n; at += stride(0)) {
         begin(N_TICK, FEED_EVERY);
         world.offset = 0 - world.truth - (before_loop + at) * TICK_CYCLES;
         finish();
@@ -226,10 +237,10 @@ static void a_wrap_changes_nothing(void **state)
 
 /* ---- it goes back ---- */
 
-static void back_by_this_much_at_every_reading(uint64_t jump, uint64_t n, unsigned *n_unseen)
+static void back_by_this_much(uint64_t jump, uint64_t n, uint64_t every, unsigned *n_unseen)
 {
     *n_unseen = 0;
-    for (uint64_t at = 1; at < n; at++) {
+    for (uint64_t at = 1; at < n; at += every) {
         begin(N_TICK, FEED_EVERY);
         world.at = at;
         world.jump = -(int64_t)jump;
@@ -241,15 +252,14 @@ static void back_by_this_much_at_every_reading(uint64_t jump, uint64_t n, unsign
         assert_int_equal(stats.timed_out, 0);
         assert_int_equal(stats.device_errors, 0); /* the clock is no fault of the device's */
         *n_unseen += !seen;
-        if (jump > BLIND) {
-            if (seen != 1)
-                print_message("at %d jump %d unseen oldest %d\n", (int)at, (int)jump, (int)world.oldest);
-        }
+        /* At the very end no age depends on it any more. */
+        if (jump > BLIND && at + 2 * BLIND_READINGS < n)
+            assert_int_equal(seen, 1);
         if (seen) {
             const struct audit_event *e = event_at(&r, AUDIT_EVENT_CLOCK_BACK, 0);
             const uint64_t before = world.offset + jump;      /* what it showed was the truth plus this */
             assert_true(e->value[1] - before <= world.truth); /* the last reading of the old epoch */
-            assert_true(stats.verdicts[VERDICT_PUBLISHED] >= N_TICK - 4); /* it goes on */
+            assert_true(stats.verdicts[VERDICT_PUBLISHED] + 3 >= N_TICK); /* it goes on */
         }
         assert_true(world.oldest <= THRESHOLD + (seen ? 0 : jump));
     }
@@ -259,15 +269,15 @@ static void a_step_back_is_seen_at_every_reading(void **state)
 {
     (void)state;
     const uint64_t n = undisturbed();
-    static const uint64_t jumps[] = {BLIND + 1, THRESHOLD / 2, 2 * THRESHOLD, SECOND, HOUR, 1ull << 60};
+    static const uint64_t jumps[] = {2 * THRESHOLD, BLIND + 1, HOUR, 1ull << 60};
     unsigned n_unseen;
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
-        back_by_this_much_at_every_reading(jumps[i], n, &n_unseen);
-        assert_int_equal(n_unseen, 0);
+        back_by_this_much(jumps[i], n, stride(i), &n_unseen);
+        assert_true(n_unseen <= 2 * BLIND_READINGS);
     }
     /* One cycle is never seen: from one reading to the next more than that has passed. */
-    back_by_this_much_at_every_reading(1, n, &n_unseen);
-    assert_true(n_unseen >= n - 2);
+    back_by_this_much(1, n, stride(1), &n_unseen);
+    assert_true(n_unseen >= (n - 2) / stride(1));
 }
 
 /* The bound above is not larger than it has to be. */
@@ -278,8 +288,8 @@ static void what_is_unseen_is_short(void **state)
     unsigned n_unseen;
     uint64_t readings = 1;
     for (; readings <= BLIND_READINGS; readings++) {
-        back_by_this_much_at_every_reading(readings * TICK_CYCLES + 1, n, &n_unseen);
-        if (!n_unseen)
+        back_by_this_much(readings * TICK_CYCLES + 1, n, stride(0), &n_unseen);
+        if (n_unseen < 2 * BLIND_READINGS)
             break;
     }
     print_message("a step back of more than %llu readings is always seen\n", (unsigned long long)readings);
@@ -292,7 +302,7 @@ static void a_step_back_within_a_stall_understates_by_itself(void **state)
 {
     (void)state;
     const uint64_t n = undisturbed();
-    for (uint64_t at = 1; at < n; at++) {
+    for (uint64_t at = 1; at < n; at += stride(1)) {
         begin(N_TICK, FEED_EVERY);
         world.at = at;
         world.stall = 3 * THRESHOLD;
@@ -308,31 +318,30 @@ static void a_step_back_within_a_stall_understates_by_itself(void **state)
 /* What came before it is old now. Nothing that came before is published after it. */
 static void a_leap_ahead_publishes_nothing_stale(void **state)
 {
-    static const int64_t jumps[] = {1, THRESHOLD / 2, THRESHOLD, 2 * THRESHOLD, SECOND, HOUR, 1ll << 60};
+    static const int64_t jumps[] = {2 * THRESHOLD, 1, THRESHOLD / 2, HOUR};
     (void)state;
     const uint64_t n = undisturbed();
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++)
-        for (uint64_t at = 1; at < n; at++) {
+        for (uint64_t at = 1; at < n; at += stride(i)) {
             begin(N_TICK, FEED_EVERY);
             world.at = at;
             world.jump = jumps[i];
             finish();
             assert_int_equal(stats.clock_back, 0);
             assert_true(world.oldest <= THRESHOLD);
-            assert_true(stats.verdicts[VERDICT_PUBLISHED] >= N_TICK - 4 || stats.timed_out);
+            assert_true(stats.verdicts[VERDICT_PUBLISHED] + 3 >= N_TICK || stats.timed_out);
             assert_true(!stats.timed_out || jumps[i] > 4000000000);
         }
 }
 
 static void a_stall_publishes_nothing_stale(void **state)
 {
-    static const int64_t stalls[] = {THRESHOLD / 2, THRESHOLD - 1000, THRESHOLD,
-                                     THRESHOLD + 1, 2 * THRESHOLD,    SECOND};
+    static const int64_t stalls[] = {THRESHOLD, THRESHOLD - 1000, 2 * THRESHOLD, SECOND};
     (void)state;
     const uint64_t n = undisturbed();
     unsigned n_dropped = 0;
     for (size_t i = 0; i < sizeof(stalls) / sizeof(stalls[0]); i++)
-        for (uint64_t at = 1; at < n; at++) {
+        for (uint64_t at = 1; at < n; at += stride(i)) {
             begin(N_TICK, FEED_EVERY);
             world.at = at;
             world.stall = stalls[i];
@@ -341,7 +350,7 @@ static void a_stall_publishes_nothing_stale(void **state)
             assert_true(world.oldest <= THRESHOLD);
             n_dropped += (unsigned)(N_TICK - stats.verdicts[VERDICT_PUBLISHED]);
         }
-    assert_true(n_dropped > n / 4);
+    assert_true(n_dropped > n / 4 / EVERY);
 }
 
 /* All of it together, over and over. */
@@ -349,16 +358,17 @@ static void a_clock_that_is_mad_publishes_nothing_stale(void **state)
 {
     uint64_t published = 0, back = 0;
     (void)state;
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1; seed <= 60; seed += EVERY) {
         begin(400, 5 + seed % 40);
         world.random = seed;
         finish();
         assert_true(world.oldest <= THRESHOLD);
-        assert_true(stats.clock_back >= world.n_jump / 2 && stats.clock_back <= world.n_jump);
+        assert_true(stats.clock_back + 1 >= world.n_jump &&
+                    stats.clock_back <= world.n_jump); /* the last: see above */
         published += world.n_sent;
         back += stats.clock_back;
     }
-    assert_true(published > 1000 && back > 1000);
+    assert_true(published > 1000 && back > 1000 / EVERY);
 }
 
 /* ---- results that are not the ones that are waited for ---- */
