@@ -83,7 +83,11 @@ static void on_trading(void *ctx, uint16_t locate, int trading, uint64_t ts_ns)
 
 static void on_session_end(void *ctx, uint64_t next_seq)
 {
-    appliance_commit_event(ctx, AUDIT_EVENT_SESSION_END, 0, 0, next_seq, 0);
+    struct appliance *a = ctx;
+    /* The next session may give a locate, which names the symbol of a tick that waits, to another. */
+    while (appliance_n_pending(a))
+        appliance_work_off(a);
+    appliance_commit_event(a, AUDIT_EVENT_SESSION_END, 0, 0, next_seq, 0);
 }
 
 static void on_streams_full(void *ctx, uint16_t locate)
@@ -119,7 +123,7 @@ struct appliance *appliance_create(const struct appliance_config *cfg, char erro
     a->model[1] = cfg->next_model ? cfg->next_model : cfg->backup;
     a->switching = cfg->next_model ? SWITCH_WAITING : SWITCH_NONE;
     for (int i = 0; i < KL_N_STREAM_MAX; i++)
-        a->streams[i].needs_reset = 1; /* it starts, in whatever slot is the one then */
+        a->streams[i].needs_reset = 1;               /* it starts, in whatever slot is the one then */
     config_parse_ip(c->egress.group, &a->egress_ip); /* checked when the configuration was read */
     config_parse_ip(c->egress.source, &a->egress_source);
     for (int s = 0; s < STAGE_COUNT; s++)

@@ -122,7 +122,7 @@ enum verdict appliance_device_error(struct appliance *a, uint16_t stream, uint16
 {
     a->stats.device_errors++;
     a->streams[stream].needs_reset = 1;
-    governor_device_error(a->governor, appliance_now(a));
+    appliance_device_fault(a);
     appliance_commit_event(a, AUDIT_EVENT_DEVICE_ERROR, locate, feed_ts_ns, status, stream);
     return VERDICT_DEVICE_ERROR;
 }
@@ -146,7 +146,7 @@ void appliance_card_news(struct appliance *a)
             a, (enum audit_event_code)(AUDIT_EVENT_CARD_FAILOVER + e.code - ACCEL_GUARD_FAILOVER), value, "");
         const double took_ns = (double)e.took_cycles * 1e9 / a->cfg.clock.hz;
         if (e.code == ACCEL_GUARD_FAILOVER || e.code == ACCEL_GUARD_QUARANTINE) {
-            governor_device_error(a->governor, appliance_now(a));
+            appliance_device_fault(a);
             a->stats.failover_ns_max =
                 took_ns > a->stats.failover_ns_max ? took_ns : a->stats.failover_ns_max;
         }

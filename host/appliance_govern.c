@@ -186,8 +186,16 @@ static void move_threshold(struct appliance *a, uint64_t now)
     a->stats.threshold_changes++;
 }
 
+void appliance_device_fault(struct appliance *a)
+{
+    if (!a->fault_told)
+        governor_device_error(a->governor, appliance_now(a));
+    a->fault_told = 1;
+}
+
 void appliance_govern(struct appliance *a, uint64_t now)
 {
+    a->fault_told = 0;
     const struct order *order = order_next(a->cfg.desk);
     if (order)
         obey(a, order, now);

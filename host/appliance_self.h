@@ -87,6 +87,7 @@ struct appliance {
     uint64_t switch_at;
     uint64_t publish_seq;
     struct governor *governor;
+    int fault_told; /* since it was asked last */
     uint64_t ring_used, ring_size, looked_at; /* receive ring at the last look, and when resources were */
     uint64_t warmed_at;                       /* real: when there was work, or a dummy, for the last time */
     uint64_t stall_state;                     /* replay.stall: its random numbers */
@@ -204,6 +205,9 @@ void appliance_advance_switch(struct appliance *a);
 
 /* ---- appliance_govern.c ---- */
 
+/* A device failed. The ticks of a batch that it costs, and the failover of its card, are one fault to the
+ * ladder. */
+void appliance_device_fault(struct appliance *a);
 /* 0, or -1: out of memory. */
 int appliance_govern_create(struct appliance *a);
 /* At the start of the run: where the ladder stands. */

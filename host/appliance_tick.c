@@ -264,7 +264,7 @@ static enum verdict finish(struct appliance *a, struct work *w, uint32_t status)
         w->stepped = !(a->result.flags & KL_RESULT_LATE);
         stream->ticks[slot] += w->stepped;
         a->stats.device_errors++;
-        governor_device_error(a->governor, appliance_now(a));
+        appliance_device_fault(a);
         appliance_commit_event(a, AUDIT_EVENT_DEVICE_ERROR, tick->locate, tick->feed_ts_ns,
                                AUDIT_DEVICE_SILENT, tick->stream);
         return VERDICT_DEVICE_ERROR;

@@ -130,10 +130,10 @@ static void a_batch_is_as_many_as_make_the_line(void **state)
 /* Nobody looks at the port while it is at work: it may take an eighth of the line, to the nanosecond. */
 static void a_batch_takes_an_eighth_of_the_line(void **state)
 {
-    enum { LINE_NS = 40000, HALF_NS = LINE_NS / 8 / 2 };
+    enum { LINE_NS = 20000, HALF_NS = LINE_NS / 8 / 2 };
     (void)state;
     for (int off = -1; off <= 1; off++) {
-        begin("{killline: {batch: 4, threshold_us: 40}}", 3);
+        begin("{killline: {batch: 4, threshold_us: 20}}", 3);
         r.config->replay.io_ns = (uint32_t)(HALF_NS - KERNEL_NS - PUBLISH_NS + off);
         burst(3, T);
         finish();
@@ -225,6 +225,25 @@ static void an_error_takes_the_streams_other_ticks_with_it(void **state)
         assert_int_equal(verdict_of(&r, 4), VERDICT_PUBLISHED);
         assert_int_equal(verdict_of(&r, 5), VERDICT_PUBLISHED);
         assert_int_equal(n_event(&r, AUDIT_EVENT_DEVICE_ERROR), stats.verdicts[VERDICT_DEVICE_ERROR]);
+    }
+}
+
+/* Ticks that one failure takes with it are one fault to the throttle. */
+static void an_error_of_a_batch_is_one_fault(void **state)
+{
+    (void)state;
+    for (unsigned limit = 1; limit <= 2; limit++) {
+        begin("{killline: {batch: 4, supersede: false}}", 1);
+        r.config->throttle.device_errors = limit;
+        r.fake.bad_op = KL_OP_STEP;
+        r.fake.bad_nth = 2;
+        r.fake.misdeed = REFUSES;
+        for (int i = 0; i < 3; i++)
+            bid_frame(&r, 1, T);
+        bid_frame(&r, 1, T + 1000000);
+        finish();
+        assert_int_equal(stats.verdicts[VERDICT_DEVICE_ERROR], 3);
+        assert_int_equal(verdict_of(&r, 3), limit == 1 ? VERDICT_HALTED : VERDICT_PUBLISHED);
     }
 }
 
@@ -472,6 +491,7 @@ int main(void)
         cmocka_unit_test(expectations_follow_what_was_measured),
         cmocka_unit_test(a_stream_may_be_in_a_batch_twice),
         cmocka_unit_test(an_error_takes_the_streams_other_ticks_with_it),
+        cmocka_unit_test(an_error_of_a_batch_is_one_fault),
         cmocka_unit_test(a_reset_begins_a_batch),
         cmocka_unit_test(an_error_in_a_batch_costs_its_own_tick),
         cmocka_unit_test(a_device_that_is_gone_costs_the_rest_of_the_batch),

@@ -95,6 +95,32 @@ static void a_halt_keeps_the_tick_at_work_from_being_sent(void **state)
         }
 }
 
+uint8_t *__real_port_tx_buffer(struct port *port);
+uint8_t *__wrap_port_tx_buffer(struct port *port);
+
+static struct appliance_rig *halt_at_build; /* NULL: nothing happens then */
+
+uint8_t *__wrap_port_tx_buffer(struct port *port)
+{
+    if (halt_at_build)
+        halt(halt_at_build);
+    halt_at_build = NULL;
+    return __real_port_tx_buffer(port);
+}
+
+/* Between the answer and the send, while the datagram is built: that one is not sent any more. */
+static void a_halt_while_the_datagram_is_built(void **state)
+{
+    (void)state;
+    start(&r, "{}");
+    open_symbols(&r, 1);
+    bid_frame(&r, 1, T);
+    halt_at_build = &r;
+    finish();
+    assert_int_equal(verdict_of(&r, 0), VERDICT_HALTED);
+    assert_true(prediction_of(&r, 0)->flags & AUDIT_FLAG_INFERRED);
+}
+
 /* Before the first frame. */
 static void a_halt_before_the_start_is_carried_out(void **state)
 {
@@ -114,13 +140,6 @@ static void resume(struct appliance_rig *rig)
     order(rig, ORDER_RESUME, "drill is over");
 }
 
-static void halt_then_resume(struct appliance_rig *rig)
-{
-    halt(rig);
-    rig->fake.during_nth = 2;
-    rig->fake.during_step = NULL;
-}
-
 static unsigned n_answered;
 
 static void orders_by_answers(struct appliance_rig *rig, const struct kl_request *request,
@@ -131,7 +150,7 @@ static void orders_by_answers(struct appliance_rig *rig, const struct kl_request
         return;
     n_answered++;
     if (n_answered == 2)
-        halt_then_resume(rig);
+        halt(rig);
     if (n_answered == 5)
         resume(rig);
 }
@@ -199,9 +218,8 @@ static void at_each_answer(struct appliance_rig *rig, const struct kl_request *r
         result->kernel_cycles = 22500; /* 90 us */
 }
 
-/* Near the line: alert and WARNING; over it: HALTED by a rule, and up again when it is quiet. The verdicts of
- * a halted loop are told to the governor as what they would be. */
-static void rules_lead_down_the_ladder_and_back(void **state)
+/* Near the line: an alert, and WARNING. */
+static void a_rule_leads_down_the_ladder(void **state)
 {
     (void)state;
     start(&r, "{killline: {threshold_us: 100}, governor: {window_ms: 8, min_count: 1, warning: {dwell_ms: 4, "
@@ -211,8 +229,6 @@ static void rules_lead_down_the_ladder_and_back(void **state)
     unsigned i = 0;
     for (; i < 10; i++)
         bid_frame(&r, 1, T + i * MS);
-    /* Now a tick that waits behind a frame of a stall; its age is over the line. */
-    r.config->replay.stall.per_million = 0;
     r.fake.answer = at_each_answer;
     for (; i < 40; i++)
         bid_frame(&r, 1, T + i * MS);
@@ -239,6 +255,8 @@ static void slow_at_first(struct appliance_rig *rig, const struct kl_request *re
         result->kernel_cycles = 30000; /* 120 us */
 }
 
+/* The verdicts of a halted loop are told to the governor as what they would be: it goes up again when it is
+ * quiet, unless it is to stay. */
 static void halted_by_a_rule_the_loop_comes_back_by_itself(void **state)
 {
     (void)state;
@@ -490,10 +508,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_halt_keeps_the_tick_at_work_from_being_sent),
+        cmocka_unit_test(a_halt_while_the_datagram_is_built),
         cmocka_unit_test(a_halt_before_the_start_is_carried_out),
         cmocka_unit_test(a_resume_is_for_the_next_tick),
         cmocka_unit_test(a_run_begins_where_the_last_one_was_left),
-        cmocka_unit_test(rules_lead_down_the_ladder_and_back),
+        cmocka_unit_test(a_rule_leads_down_the_ladder),
         cmocka_unit_test(halted_by_a_rule_the_loop_comes_back_by_itself),
         cmocka_unit_test(a_device_that_fails_too_often_halts),
         cmocka_unit_test(every_kind_of_device_error_is_counted),

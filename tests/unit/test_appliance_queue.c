@@ -354,6 +354,7 @@ static void a_burst_is_decoded_first_under_the_real_clock(void **state)
     static const unsigned locates[] = {1, 2, 1, 1, 3};
     (void)state;
     start(&r, "{clock: real, killline: {supersede: true, device_timeout_us: 100000}}");
+    r.hz = 2e11;
     open_symbols(&r, 3);
     for (int i = 0; i < 5; i++)
         bid_frame(&r, locates[i], T);
@@ -380,6 +381,7 @@ static void a_tick_waits_for_a_bounded_number_of_bursts(void **state)
     for (int supersede = 0; supersede < 2; supersede++) {
         start(&r, supersede ? "{clock: real, killline: {supersede: true, device_timeout_us: 100000}}"
                             : "{clock: real, killline: {device_timeout_us: 100000}}");
+        r.hz = 2e11; /* the line is a hundred times as far away */
         open_symbols(&r, 2);
         const unsigned first = r.n_frame;
         bid_frame(&r, 1, T);

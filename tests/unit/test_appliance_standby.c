@@ -261,6 +261,31 @@ static void a_backlog_of_steps_is_bounded(void **state)
     assert_int_equal(n_backup, LATER - HALT);
 }
 
+/* The order to go over comes while steps are due there: the stream goes when they are made, two with every
+ * tick, since there is no idle moment. */
+static void a_stream_goes_over_when_nothing_is_due(void **state)
+{
+    enum { CALM = 10, HALT = 10, N = 60 };
+    (void)state;
+    begin("{governor: {min_count: 100000, backup: {busy_percent: {enter: 0, leave: 0}}}}", 1);
+    r.fake.answer = remember_and_halt;
+    n_until_halt = CALM + HALT;
+    for (unsigned i = 0; i < N; i++)
+        bid_frame(&r, 1, i < CALM ? T + i * MS : T + CALM * MS + (i - CALM) * (TAKE_NS + TICK_NS));
+    finish();
+    uint64_t hash[N];
+    unsigned first = N;
+    for (unsigned i = 0; i < N; i++) {
+        const struct audit_prediction *p = prediction_of(&r, i);
+        hash[i] = p->feature_hash;
+        assert_int_equal(p->logits[0], history(hash, 0, i + 1));
+        first = p->slot && i < first ? i : first;
+        assert_int_equal(p->slot, i >= first);
+    }
+    /* HALT steps, or one less, are due; one of every tick's two is its own. */
+    assert_true(first >= CALM + HALT + HALT - 2 && first <= CALM + HALT + HALT + 1);
+}
+
 /* ---- two real models ---- */
 
 static struct recorder recorder;
@@ -408,6 +433,7 @@ int main(void)
         cmocka_unit_test(a_start_at_backup),
         cmocka_unit_test(a_tick_waits_for_one_step),
         cmocka_unit_test(a_backlog_of_steps_is_bounded),
+        cmocka_unit_test(a_stream_goes_over_when_nothing_is_due),
         cmocka_unit_test(each_slot_answers_as_if_it_were_alone),
         cmocka_unit_test(a_stream_that_a_dummy_used_starts_from_nothing),
         cmocka_unit_test(a_device_may_fail_in_a_dummy),
