@@ -87,7 +87,7 @@ struct appliance {
     uint64_t switch_at;
     uint64_t publish_seq;
     struct governor *governor;
-    int fault_told; /* since it was asked last */
+    int fault_told;                           /* since it was asked last */
     uint64_t ring_used, ring_size, looked_at; /* receive ring at the last look, and when resources were */
     uint64_t warmed_at;                       /* real: when there was work, or a dummy, for the last time */
     uint64_t stall_state;                     /* replay.stall: its random numbers */

@@ -271,6 +271,9 @@ audit_reader_head(const struct audit_reader *reader); /* chain of the last intac
 uint64_t audit_reader_size_records(const struct audit_reader *reader); /* by the file's size; 0: not a file */
 void audit_reader_close(struct audit_reader *reader);
 
+/* A stamp in UTC, ns since 1970, by the header's clock; 0: of another clock than that, or centuries off. A
+ * clock that went back since (CLOCK_BACK) is not known here. */
+uint64_t audit_utc_ns(const struct audit_header *header, uint64_t at);
 /* "gap", "records-lost" ...; NULL for a code out of range. */
 const char *audit_event_name(unsigned code);
 /* What a DEVICE_ERROR's value[0] says, in a few words; "unknown status" for a value out of range. */

@@ -138,7 +138,8 @@ static void event_json(const struct audit_header *h, const struct audit_record *
     printf("{\"record_no\":%" PRIu64 ",\"kind\":\"event\",\"event\":\"%s\",", e->record_no,
            audit_event_name(e->code));
     json_symbol(e->symbol);
-    printf(",\"locate\":%u,\"at\":%" PRIu64 ",\"feed_ts_ns\":%" PRIu64 ",", e->locate, e->at, e->feed_ts_ns);
+    printf(",\"locate\":%u,\"at\":%" PRIu64 ",\"utc_ns\":%" PRIu64 ",\"feed_ts_ns\":%" PRIu64 ",", e->locate,
+           e->at, audit_utc_ns(h, e->at), e->feed_ts_ns);
     /* A hash uses all 64 bits, which few JSON readers take as a number. */
     if (e->code == AUDIT_EVENT_MODEL_LOAD || e->code == AUDIT_EVENT_MODEL_SWITCH)
         printf("\"slot\":%" PRIu64 ",\"image_hash\":\"%016" PRIx64 "\",\"status\":%" PRIu64 ",", e->value[0],
@@ -163,6 +164,17 @@ static void print_time(uint64_t ts_ns)
     uint64_t s = ts_ns / 1000000000u;
     printf("%02" PRIu64 ":%02u:%02u.%09u", s / 3600, (unsigned)(s / 60 % 60), (unsigned)(s % 60),
            (unsigned)(ts_ns % 1000000000u));
+}
+
+/* UTC as hh:mm:ss.uuuuuuZ, as wide as exchange time; "-": not known. */
+static void print_utc(uint64_t utc_ns)
+{
+    const uint64_t s = utc_ns / 1000000000u % 86400;
+    if (utc_ns)
+        printf("%02u:%02u:%02u.%06uZ  ", (unsigned)(s / 3600), (unsigned)(s / 60 % 60), (unsigned)(s % 60),
+               (unsigned)(utc_ns % 1000000000u / 1000));
+    else
+        printf("%-18s", "-");
 }
 
 /* Text from the file, with what could steer a terminal replaced. */
@@ -225,7 +237,7 @@ void audit_print_text(const struct audit_header *h, const struct audit_record *r
         if (e->feed_ts_ns)
             print_time(e->feed_ts_ns);
         else
-            printf("%-18s", "-");
+            print_utc(audit_utc_ns(h, e->at));
         printf("  ");
         print_text(e->symbol, 8);
         printf("%*s  EVENT %s", 8 - (int)strnlen(e->symbol, 8), "", audit_event_name(e->code));

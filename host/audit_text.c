@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +45,17 @@ const char *audit_device_name(uint64_t status)
     default:
         return "unknown status";
     }
+}
+
+uint64_t audit_utc_ns(const struct audit_header *header, uint64_t at)
+{
+    if (header->clock == AUDIT_CLOCK_REPLAY)
+        return at; /* the capture's own time */
+    const double ns = (double)(int64_t)(at - header->tsc0) * 1e9 / header->tsc_hz;
+    if (!(fabs(ns) < 1e18))
+        return 0;
+    const int64_t utc_ns = (int64_t)header->utc_ns0 + llround(ns);
+    return utc_ns > 0 ? (uint64_t)utc_ns : 0;
 }
 
 const char *audit_event_name(unsigned code)

@@ -37,6 +37,19 @@ static void time_cell(FILE *out, uint64_t ts_ns)
     fputs("</td>", out);
 }
 
+/* The appliance's own events have no exchange time. */
+static void event_time_cell(FILE *out, const struct audit_header *h, const struct audit_event *e)
+{
+    const uint64_t utc_ns = e->feed_ts_ns ? 0 : audit_utc_ns(h, e->at);
+    if (!utc_ns) {
+        time_cell(out, e->feed_ts_ns);
+        return;
+    }
+    fputs("<td class=\"mono w\">", out);
+    report_put_time(out, utc_ns % 86400000000000u);
+    fputs("Z</td>", out);
+}
+
 /* One sentence: why this verdict, and which stage took most of the time. */
 static void explain(FILE *out, const struct report_data *r, const struct audit_prediction *p,
                     const uint64_t cycles[REPORT_N_STAGE])
@@ -187,14 +200,14 @@ void report_events(FILE *out, const struct report_data *r)
         fprintf(out, " The first %d of each kind are listed.", REPORT_N_EVENT_PER_CODE);
     fputs("</p>\n", out);
     if (r->n_event) {
-        fputs(
-            "<div class=\"scroll\"><table><tr><th class=\"r\">record</th><th>exchange time</th><th>event</th>"
-            "<th>symbol</th><th>detail</th></tr>\n",
-            out);
+        fputs("<div class=\"scroll\"><table><tr><th class=\"r\">record</th><th>exchange time, or UTC "
+              "(Z)</th><th>event</th>"
+              "<th>symbol</th><th>detail</th></tr>\n",
+              out);
         for (int i = 0; i < r->n_event; i++) {
             const struct audit_event *e = &r->event[i];
             fprintf(out, "<tr><td class=\"r\">%" PRIu64 "</td>", e->record_no);
-            time_cell(out, e->feed_ts_ns);
+            event_time_cell(out, &r->header, e);
             fprintf(out, "<td class=\"w\">%s</td><td class=\"mono\">", audit_event_name(e->code));
             report_put_text(out, e->symbol, sizeof(e->symbol));
             fputs("</td><td>", out);

@@ -1,4 +1,5 @@
-/* The jobs of killline sim-device that go through a control file (sim/xrt/fault_control.h) to devices that run. */
+/* The jobs of killline sim-device that go through a control file (sim/xrt/fault_control.h) to devices that
+ * run. */
 #ifndef SIM_DEVICE_FAULT_H
 #define SIM_DEVICE_FAULT_H
 

@@ -132,8 +132,8 @@ void fault_now(struct fault_table *table, uint32_t unit, struct fault_fired *fir
 
 /* ---- from outside ---- */
 
-/* Adds a spec to the control file at path (fault_control.h), which is made if it is not there. The devices of every
- * process that has this file see it at their next access. 0, or -1 with a message. */
+/* Adds a spec to the control file at path (fault_control.h), which is made if it is not there. The devices of
+ * every process that has this file see it at their next access. 0, or -1 with a message. */
 int fault_to_control(const char *path, const char *spec, char error[FAULT_ERROR_CHARS]);
 
 #endif

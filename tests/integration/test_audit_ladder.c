@@ -105,6 +105,42 @@ static void test_show_text(void **state)
     assert_has(said.out, "  stale            flat         unknown      75.000");
 }
 
+/* An event of the appliance itself has no exchange time: it is placed by the log's clock. */
+static void test_time_of_events(void **state)
+{
+    (void)state;
+    const struct audit_header header = log_header(AUDIT_CLOCK_REAL);
+    struct audit_config config = {.path = path, .n_ring = 64, .on_full = AUDIT_FULL_WAIT, .header = header};
+    assert_int_equal(audit_utc_ns(&header, header.tsc0), 1771509600000000000);
+    assert_int_equal(audit_utc_ns(&header, header.tsc0 - 5), 1771509599999999998);
+    assert_int_equal(audit_utc_ns(&header, 0), 1771509200000000000);
+    struct audit_header slow = header;
+    slow.tsc_hz = 1;
+    assert_int_equal(audit_utc_ns(&slow, header.tsc0 + 10000000000), 0); /* 317 years */
+    unlink(path);
+    struct audit_log *audit = audit_open(&config, error);
+    assert_non_null(audit);
+    log_event(audit, AUDIT_EVENT_GAP, header.tsc0 + 3906250000, 0, "", 7, 1, "");
+    log_event(audit, AUDIT_EVENT_GAP, header.tsc0, 34200000000000, "", 8, 1, "");
+    log_event(audit, AUDIT_EVENT_STOP, header.tsc0 + 1, 0, "", 0, 0, "");
+    assert_int_equal(audit_close(audit, NULL, error), 0);
+    assert_int_equal(run("show %s --event=gap", path), 0);
+    assert_has(said.out, "  14:00:01.562500Z              EVENT gap from sequence number 7");
+    assert_has(said.out, "  09:30:00.000000000            EVENT gap from sequence number 8");
+    assert_int_equal(run("show %s --event=gap --json", path), 0);
+    assert_has(said.out, "\"utc_ns\":1771509601562500000,");
+    assert_has(said.out, "\"utc_ns\":1771509600000000000,");
+    char name[80];
+    snprintf(name, sizeof(name), "%s/r.html", dir);
+    assert_int_equal(run("report %s --out %s", path, name), 0);
+    char *page = command_read_file(name);
+    assert_has(page, "<th>exchange time, or UTC (Z)</th>");
+    assert_has(page, "<td class=\"mono w\">14:00:01.562500Z</td>");
+    assert_has(page, "<td class=\"mono w\">09:30:00.000000</td>");
+    free(page);
+    unlink(path);
+}
+
 static void test_show_events(void **state)
 {
     (void)state;
@@ -357,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verify),
         cmocka_unit_test(test_show_text),
+        cmocka_unit_test(test_time_of_events),
         cmocka_unit_test(test_show_events),
         cmocka_unit_test(test_show_json),
         cmocka_unit_test(test_verdicts_from_json_alone),

@@ -85,7 +85,8 @@ static void leave(enum governor_rung rung)
 {
     char error[STATE_FILE_ERROR_CHARS];
     const struct state_file state = {.rung = rung,
-                                     .cause = rung == GOVERNOR_ACTIVE ? GOVERNOR_BY_START : GOVERNOR_MISS,
+                                     .cause = rung == GOVERNOR_ACTIVE ? GOVERNOR_BY_START
+                                                                      : (enum governor_cause)GOVERNOR_MISS,
                                      .latched = rung == GOVERNOR_HALTED,
                                      .since_utc_ns = 1};
     struct command_result c = command_shell("mkdir -p %s", state_dir);
