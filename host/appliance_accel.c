@@ -46,9 +46,10 @@ static int plausible(const struct appliance *a, const struct kl_request *request
 {
     const struct kl_result *r = &a->result;
     const struct kl_image_header *image = a->model[request->slot]->image;
-    return r->abi_version == KL_ABI_VERSION && r->image_hash == image->image_hash &&
-           r->n_class == image->n_class && r->n_class <= KL_N_CLASS_MAX && r->cls < r->n_class &&
-           r->logit_frac < 64 && !(r->flags & ~KL_RESULT_LATE) && (!r->flags || request->budget_cycles);
+    return r->abi_version == KL_ABI_VERSION && r->slot == request->slot && r->stream == request->stream &&
+           r->image_hash == image->image_hash && r->n_class == image->n_class &&
+           r->n_class <= KL_N_CLASS_MAX && r->cls < r->n_class && r->logit_frac < 64 &&
+           !(r->flags & ~KL_RESULT_LATE) && (!r->flags || request->budget_cycles);
 }
 
 uint32_t appliance_await(struct appliance *a, const struct kl_request *request, uint32_t behind,

@@ -1,5 +1,6 @@
 #include "appliance_self.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -91,6 +92,7 @@ int appliance_govern_create(struct appliance *a)
         return -1;
     governor_threshold(a->governor, a->threshold.current);
     a->looked_at = now;
+    a->look_every = in_units(a, LOOK_US * 1e3);
     return 0;
 }
 
@@ -125,8 +127,13 @@ void appliance_govern_start(struct appliance *a)
     const struct config_ab *ab = &a->cfg.config->killline.ab;
     const enum governor_rung rung = governor_rung(a->governor);
     if (rung != GOVERNOR_ACTIVE) {
-        const uint64_t value[4] = {GOVERNOR_ACTIVE, rung, a->cfg.start->cause, rung == GOVERNOR_HALTED};
-        appliance_commit_values(a, AUDIT_EVENT_RUNG, value, "");
+        const struct state_file *start = a->cfg.start;
+        const uint64_t value[4] = {GOVERNOR_ACTIVE, rung, start->cause, rung == GOVERNOR_HALTED};
+        char text[sizeof(((struct audit_event *)0)->text)];
+        snprintf(text, sizeof(text), "as the last run was left%s%s%s%.60s", start->by[0] ? ", " : "",
+                 start->by, start->reason[0] ? ": " : "", start->reason);
+        appliance_commit_values(a, AUDIT_EVENT_RUNG, value, text);
+        a->stats.rung_changes++;
     }
     if (a->arm_b) {
         const uint64_t value[4] = {a->threshold.current, a->arm_b, ab->share_percent, ab->salt};
@@ -160,7 +167,9 @@ static uint32_t resources(const struct appliance *a)
 {
     const struct config_book *limits = &a->cfg.config->book;
     const struct book_counters *book = book_counters(market_books(intake_market(a->intake)));
-    const uint64_t parts[] = {audit_used(a->cfg.log) * 100 / a->cfg.config->audit.ring_records,
+    /* How far the audit log's writer is behind depends on this machine: a replay's ladder must not. */
+    const uint64_t used = a->replay ? 0 : audit_used(a->cfg.log);
+    const uint64_t parts[] = {used * 100 / a->cfg.config->audit.ring_records,
                               book->n_order * 100 / limits->orders, book->n_level * 100 / limits->levels};
     uint64_t most = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
@@ -201,8 +210,7 @@ void appliance_govern(struct appliance *a, uint64_t now)
         obey(a, order, now);
     if (a->threshold.cfg.max != a->threshold.cfg.base)
         move_threshold(a, now);
-    if ((double)(int64_t)(now - a->looked_at) > LOOK_US * 1e3 * a->per_ns ||
-        (int64_t)(now - a->looked_at) < 0) {
+    if (now - a->looked_at > a->look_every) { /* or the clock went back */
         a->looked_at = now;
         governor_ring(a->governor, a->ring_used, a->ring_size);
         governor_resource(a->governor, resources(a));

@@ -43,11 +43,12 @@ struct pending {
 
 /* A tick in the accelerator's hands, and its record. */
 struct work {
-    struct pending p;
-    struct kl_request request;
-    struct audit_prediction r;
+    const struct pending *p; /* its place in the queue: nothing is decoded until the batch is settled */
+    _Alignas(64) struct kl_request request;
+    _Alignas(64) struct audit_prediction r;
     uint64_t left;                  /* to the line, at the submit */
     enum verdict verdict, would_be; /* would_be: if the ladder did not halt */
+    uint32_t status;                /* submitted: KL_OK, or what it failed with */
     uint32_t doomed;                /* why, if an earlier one of its stream failed: its state is not known */
     uint8_t submitted, has_features, stepped;
 };
@@ -87,10 +88,11 @@ struct appliance {
     uint64_t switch_at;
     uint64_t publish_seq;
     struct governor *governor;
-    int fault_told;                           /* since it was asked last */
-    uint64_t ring_used, ring_size, looked_at; /* receive ring at the last look, and when resources were */
-    uint64_t warmed_at;                       /* real: when there was work, or a dummy, for the last time */
-    uint64_t stall_state;                     /* replay.stall: its random numbers */
+    int fault_told;                 /* since it was asked last */
+    uint64_t ring_used, ring_size;  /* receive ring at the last look */
+    uint64_t looked_at, look_every; /* resources */
+    uint64_t warmed_at;             /* real: when there was work, or a dummy, for the last time */
+    uint64_t stall_state;           /* replay.stall: its random numbers */
     struct stream streams[KL_N_STREAM_MAX];
     struct kl_request request; /* of calls that are not of a batch */
     struct kl_result result;

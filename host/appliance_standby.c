@@ -27,23 +27,23 @@ static void start_anew(struct appliance *a, struct stream *stream)
 
 void appliance_standby_push(struct appliance *a, const struct work *w)
 {
-    struct stream *stream = &a->streams[w->p.tick.stream];
+    struct stream *stream = &a->streams[w->p->tick.stream];
     const int goes_over = stream->slot != a->slot;
     if (!a->cfg.backup && !goes_over)
         return;
     if (a->standby_tail - a->standby_head == STANDBY_MAX) {
         start_anew(a, stream);
-        return;
+    } else {
+        struct standby *s = &a->standby[a->standby_tail++ % STANDBY_MAX];
+        *s = (struct standby){.stream = w->p->tick.stream,
+                              .locate = w->p->tick.locate,
+                              .generation = stream->generation,
+                              .feed_ts_ns = w->p->tick.feed_ts_ns};
+        memcpy(s->raw, w->p->raw, sizeof(s->raw));
+        stream->lag++;
     }
-    struct standby *s = &a->standby[a->standby_tail++ % STANDBY_MAX];
-    *s = (struct standby){.stream = w->p.tick.stream,
-                          .locate = w->p.tick.locate,
-                          .generation = stream->generation,
-                          .feed_ts_ns = w->p.tick.feed_ts_ns};
-    memcpy(s->raw, w->p.raw, sizeof(s->raw));
-    stream->lag++;
     /* A stream that is to go over does not wait for an idle moment, of which there may be none. Two: it gets
-     * ahead of what has piled up. */
+     * ahead of what has piled up, also of a queue that is full. */
     for (int i = 0; goes_over && i < 2 && appliance_standby_work(a); i++)
         ;
 }

@@ -135,8 +135,9 @@ enum audit_event_code {
     AUDIT_EVENT_CARD_RECOVERED = 14,  /* it serves again; value[3]: probes that were equal */
     AUDIT_EVENT_CARD_STATE_LOST = 15, /* stream starts anew: its state was on the card alone */
     AUDIT_EVENT_MODEL_SWITCH = 16,    /* value[0]: slot, value[1]: image hash; streams go over one by one */
-    AUDIT_EVENT_RUNG = 17,  /* the ladder. value[0]: from, value[1]: to (enum governor_rung), value[2]: enum
-                               governor_cause, value[3]: 1 latched */
+    AUDIT_EVENT_RUNG =
+        17,                 /* the ladder. value[0]: from, value[1]: to (enum governor_rung), value[2]: enum
+                               governor_cause, value[3]: 1 latched; text: at the start of a run, who left it so */
     AUDIT_EVENT_ALERT = 18, /* value[0]: enum governor_metric, value[1]: 1 raised, 0 gone, value[2]: its
                                value, value[3]: the bound, in the metric's unit */
     AUDIT_EVENT_THRESHOLD = 19,  /* value[0]: from, value[1]: to, value[2]: age of the backlog, all in the

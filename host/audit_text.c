@@ -179,9 +179,9 @@ int audit_govern_text(const struct audit_header *h, const struct audit_event *e,
     const size_t size = AUDIT_GOVERN_TEXT_CHARS;
     switch (e->code) {
     case AUDIT_EVENT_RUNG:
-        return snprintf(text, size, "%s -> %s: %s%s", governor_rung_name((unsigned)v[0]),
+        return snprintf(text, size, "%s -> %s: %s%s%s%.*s", governor_rung_name((unsigned)v[0]),
                         governor_rung_name((unsigned)v[1]), governor_cause_name((unsigned)v[2]),
-                        v[3] ? ", latched" : "");
+                        v[3] ? ", latched" : "", e->text[0] ? "; " : "", (int)sizeof(e->text), e->text);
     case AUDIT_EVENT_ALERT:
         return alert_text(e, text);
     case AUDIT_EVENT_THRESHOLD:

@@ -311,11 +311,14 @@ static void stress_section(const struct bench_killline_report *r, FILE *out)
         age_row(r, out, name, &idle->off);
     }
     fputs("</table></div></section>\n<section><h2>Halt, and the checks themselves</h2><p>", out);
-    fprintf(out,
-            "%u orders to halt in the middle of a load: %llu predictions had their last check behind the "
-            "order, by at most ",
-            h->orders, (unsigned long long)h->late);
-    report_put_ns(out, h->late_max_ns);
+    fprintf(
+        out,
+        "%u orders to halt in the middle of a load: %llu predictions had their last check behind the order",
+        h->orders, (unsigned long long)h->late);
+    if (h->late) {
+        fputs(", by at most ", out);
+        report_put_ns(out, h->late_max_ns);
+    }
     fputs("; the poll loop acknowledged after ", out);
     report_put_ns(out, bench_killline_ns(r, &h->acknowledged, 0.5));
     fputs(" (p50), at most ", out);

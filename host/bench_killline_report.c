@@ -125,6 +125,7 @@ static void put_procedure(const struct bench_killline_report *r, FILE *out)
             (unsigned long long)m->warm_up_predictions);
     put_ages(r, out, "age from due", &m->age);
     put_ages(r, out, "  from arrival", &m->uncorrected);
+    fprintf(out, "  stages %67s\n", "of all time");
     for (int s = 0; s < BENCH_KILLLINE_N_STAGE; s++) {
         const struct histogram *h = &m->stage[s];
         fprintf(out, "  %-16s %9.2f %9.2f %9.2f %9.2f %9.2f  %5.1f %%  %s\n",
@@ -133,7 +134,7 @@ static void put_procedure(const struct bench_killline_report *r, FILE *out)
                 bench_killline_ns(r, h, 0.999) / 1e3, bench_killline_ns(r, h, 1) / 1e3, m->share_percent[s],
                 bench_killline_stage_text((enum bench_killline_stage)s));
     }
-    fprintf(out, "  bottleneck: %s%s%s\n", bench_killline_stage_name(m->bottleneck),
+    fprintf(out, "  bottleneck at p50: %s%s%s\n", bench_killline_stage_name(m->bottleneck),
             m->bottleneck_p99 != m->bottleneck ? "; at p99: " : "",
             m->bottleneck_p99 != m->bottleneck ? bench_killline_stage_name(m->bottleneck_p99) : "");
     fprintf(out, "  verdicts: ");
@@ -199,9 +200,11 @@ static void put_idle(const struct bench_killline_report *r, FILE *out, const str
     const double on50 = bench_killline_ns(r, &i->on, 0.5), off50 = bench_killline_ns(r, &i->off, 0.5);
     fprintf(out,
             "  after %.0f ms idle: p50 %.2f, p99 %.2f us with keep-warm; %.2f, %.2f without (p50 x %.2f); "
-            "longest dummy %.1f us\n",
+            "longest dummy %s%.1f us\n",
             i->gap_ns / 1e6, on50 / 1e3, bench_killline_ns(r, &i->on, 0.99) / 1e3, off50 / 1e3,
             bench_killline_ns(r, &i->off, 0.99) / 1e3, on50 > 0 ? off50 / on50 : 0,
+            /* measured no further than the timeout, within the rounding */
+            i->keep_warm_max_ns + 2 >= 1e3 * r->setup->config->killline.device_timeout_us ? "at least " : "",
             i->keep_warm_max_ns / 1e3);
 }
 
@@ -215,10 +218,11 @@ int bench_killline_text(const struct bench_killline_report *r, FILE *out)
     put_overload(r, out, &r->overload[1], "wire");
     for (int i = 0; i < BENCH_KILLLINE_N_IDLE; i++)
         put_idle(r, out, &r->idle[i]);
-    fprintf(out,
-            "  %u orders to halt: %llu published with a check behind the order, by at most %.2f us; "
-            "acknowledged after p50 %.1f, max %.1f us\n",
-            h->orders, (unsigned long long)h->late, h->late_max_ns / 1e3,
+    fprintf(out, "  %u orders to halt: %llu published with a check behind the order", h->orders,
+            (unsigned long long)h->late);
+    if (h->late)
+        fprintf(out, ", by at most %.2f us", h->late_max_ns / 1e3);
+    fprintf(out, "; acknowledged after p50 %.1f, max %.1f us\n",
             bench_killline_ns(r, &h->acknowledged, 0.5) / 1e3,
             bench_killline_ns(r, &h->acknowledged, 1) / 1e3);
     return fflush(out) != 0 || ferror(out) ? -1 : 0;

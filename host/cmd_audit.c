@@ -26,7 +26,8 @@ static const char usage_text[] =
     "  --head HEX   the last record's chain, as noted at the end of the run: finds a log that was rewritten "
     "whole\n"
     "  --json       one JSON object\n"
-    "show    prints the records, in order, as far as they verify.\n"
+    "show    prints the records, in order, as far as they verify. Events of the appliance itself have no\n"
+    "        exchange time: in its place stands UTC, with a Z.\n"
     "  --json       one JSON object per line, with every field\n"
     "  --verdict V  predictions of this verdict only; dropped: of every verdict but published; or";
 static const char usage_text_2[] = "  --event[=E]  events only; E: of this name only, as show prints it\n"

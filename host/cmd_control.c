@@ -269,11 +269,12 @@ static void print_verdicts(const json_t *by_verdict)
         fputs("none", stdout);
 }
 
-static void print_rung(const char *rung, const char *cause, int latched, const char *since, const char *by,
-                       const char *reason)
+/* since: NULL if it is not known. until: when it publishes again, if it does not; else NULL. */
+static void print_rung(const char *rung, const char *cause, const char *until, const char *since,
+                       const char *by, const char *reason)
 {
-    printf("%s since %s: %s%s\n", rung, since, cause,
-           latched ? "; nothing is published until killline resume" : "");
+    printf("%s%s%s: %s%s%s\n", rung, since ? " since " : "", since ? since : "", cause,
+           until ? "; nothing is published until " : "", until ? until : "");
     if (*by)
         printf("  last order   %s%s%s\n", by, *reason ? ": " : "", reason);
 }
@@ -283,7 +284,11 @@ static void print_running(const json_t *root)
     const json_t *w = json_object_get(root, "window"), *totals = json_object_get(root, "totals"),
                  *ring = json_object_get(root, "ring"), *throttle = json_object_get(root, "throttle"),
                  *alerts = json_object_get(root, "alerts");
-    print_rung(text_at(root, "rung"), text_at(root, "cause"), json_is_true(json_object_get(root, "latched")),
+    const int is_halted = !strcmp(text_at(root, "rung"), governor_rung_name(GOVERNOR_HALTED));
+    print_rung(text_at(root, "rung"), text_at(root, "cause"),
+               json_is_true(json_object_get(root, "latched")) ? "killline resume"
+               : is_halted ? "its rules are quiet again, or killline resume"
+                           : NULL,
                text_at(root, "since_utc"), text_at(root, "by"), text_at(root, "reason"));
     printf("  run          %s, process %llu, log in %s\n", text_at(root, "run"), figure_at(root, "pid"),
            text_at(root, "out"));
@@ -292,9 +297,13 @@ static void print_running(const json_t *root)
         printf("%s%s", i ? ", " : "", json_string_value(json_array_get(alerts, i)));
     puts(json_array_size(alerts) ? "" : "none");
     printf("  kill line    %.1f us\n", (double)figure_at(root, "threshold_ns") / 1e3);
-    printf("  age          p50 %.1f us, p99 %.1f us, P99-P50 %.1f us, max %.1f us\n",
-           (double)figure_at(w, "p50_ns") / 1e3, (double)figure_at(w, "p99_ns") / 1e3,
-           (double)figure_at(w, "p99_minus_p50_ns") / 1e3, (double)figure_at(w, "max_ns") / 1e3);
+    if (figure_at(w, "max_ns"))
+        printf("  age          p50 %.1f us, p99 %.1f us, P99-P50 %.1f us, max %.1f us (arrival to verdict, "
+               "measured)\n",
+               (double)figure_at(w, "p50_ns") / 1e3, (double)figure_at(w, "p99_ns") / 1e3,
+               (double)figure_at(w, "p99_minus_p50_ns") / 1e3, (double)figure_at(w, "max_ns") / 1e3);
+    else
+        puts("  age          no prediction in the window that has one");
     printf(
         "  load         %llu predictions/s, poll loop %llu %% busy, fullest resource %llu %%, receive ring "
         "%llu of %llu\n",
@@ -303,6 +312,8 @@ static void print_running(const json_t *root)
     printf("  misses       %llu ppm, %llu device errors\n  window       ", figure_at(w, "miss_ppm"),
            figure_at(w, "device_errors"));
     print_verdicts(json_object_get(w, "by_verdict"));
+    if (!is_halted && figure_at(json_object_get(w, "by_verdict"), verdict_name(VERDICT_HALTED)))
+        printf(" (halted in %s: the symbol is not trading)", text_at(root, "rung"));
     fputs("\n  since start  ", stdout);
     print_verdicts(totals);
     printf("\n  throttle     %llu device faults, %llu forced halts in its window\n",
@@ -316,9 +327,16 @@ static void print_left(const char *folder, const struct state_file *state, int j
     char since[CONTROL_UTC_CHARS];
     control_utc_text(state->since_utc_ns, since);
     if (!json) {
+        if (state->cause == GOVERNOR_BY_START && !state->since_utc_ns) {
+            printf("no appliance runs in %s, and none has left a state there: the next one starts %s\n",
+                   folder, governor_rung_name(state->rung));
+            return;
+        }
         printf("no appliance runs in %s; the next one starts as the last was left:\n", folder);
-        print_rung(governor_rung_name(state->rung), governor_cause_name(state->cause), state->latched,
-                   state->since_utc_ns ? since : "ever", state->by, state->reason);
+        /* Who is HALTED at the end stays so, whatever it was that halted. */
+        print_rung(governor_rung_name(state->rung), governor_cause_name(state->cause),
+                   state->rung == GOVERNOR_HALTED ? "killline resume" : NULL,
+                   state->since_utc_ns ? since : NULL, state->by, state->reason);
         printf("  throttle     %u device faults, %u forced halts\n", state->n_device_fault,
                state->n_halt_fault);
         return;

@@ -375,6 +375,20 @@ static int open_ports(struct run *run)
     return 0;
 }
 
+/* What the last run left, and where a person's orders come in. */
+static int open_control(struct run *run)
+{
+    char folder[CONTROL_PATH_CHARS], warning[CONTROL_ERROR_CHARS] = "", error[CONTROL_ERROR_CHARS];
+    if (control_folder(run->config->state.dir, folder, error))
+        return cmd_error("%s", error);
+    run->control = control_open(folder, &run->state, warning, error);
+    if (!run->control)
+        return cmd_error("%s", error);
+    if (warning[0])
+        cmd_error("%s", warning);
+    return 0;
+}
+
 static int open_all(struct run *run)
 {
     run->config = cmd_config_parse(&run->opt.settings, run->config_sha256);
@@ -389,7 +403,9 @@ static int open_all(struct run *run)
                 "this machine's TSC is not invariant, its cycles are not time: use --clock replay");
         run->clock.hz = 1e9; /* only bounds waiting then */
     }
-    if (load_stamps(run) || open_model(run) || make_folder(run))
+    /* First of all: a second appliance on the folder leaves nothing behind. A file that is taken as fast as
+     * it comes is a measurement, no appliance at work. */
+    if ((run->opt.pace > 0 && open_control(run)) || load_stamps(run) || open_model(run) || make_folder(run))
         return 1;
     /* From here on there is a log, and a signal ends the run with a closed one. Before, it ends the program:
      * reading a day, or a card that does not come, may take long. */
@@ -401,20 +417,6 @@ static int open_all(struct run *run)
 }
 
 /* ---- running ---- */
-
-/* What the last run left, and where a person's orders come in. */
-static int open_control(struct run *run)
-{
-    char folder[CONTROL_PATH_CHARS], warning[CONTROL_ERROR_CHARS] = "", error[CONTROL_ERROR_CHARS];
-    if (control_folder(run->config->state.dir, folder, error))
-        return cmd_error("%s", error);
-    run->control = control_open(folder, &run->state, warning, error);
-    if (!run->control)
-        return cmd_error("%s", error);
-    if (warning[0])
-        cmd_error("%s", warning);
-    return 0;
-}
 
 static int start_control(struct run *run)
 {
@@ -463,11 +465,8 @@ static int run_appliance(struct run *run)
         .idle_limit_cycles = run->feeder ? 0 : (uint64_t)(IDLE_LIMIT_S * run->clock.hz),
         .stop = &stop_requested,
     };
-    /* A file that is taken as fast as it comes is a measurement, no appliance at work. */
-    if (run->opt.pace > 0) {
+    if (run->control) {
         struct timespec now;
-        if (open_control(run))
-            return 1;
         clock_gettime(CLOCK_REALTIME, &now);
         config.start = &run->state;
         config.start_utc_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;

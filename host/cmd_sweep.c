@@ -369,7 +369,8 @@ static int write_results(const struct options *o, const struct sweep_sums *sums)
     if (o->partial) {
         if (sweep_partial_save(sums, o->partial, error))
             return cmd_error("%s", error);
-        printf("%s: %u logs, %lld predictions\n", o->partial, sums->n_log, (long long)sums->predictions);
+        printf("%s: %u log%s, %lld predictions\n", o->partial, sums->n_log, sums->n_log == 1 ? "" : "s",
+               (long long)sums->predictions);
         return 0;
     }
     struct sweep_result *result = sweep_result_create(sums, o->target_ppm);

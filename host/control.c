@@ -207,6 +207,7 @@ struct control *control_open(const char *folder, struct state_file *state, char 
         unlink(kept);
         link(path, kept);
     }
+    control->began = *state;
     control->shown = (struct state_file){.rung = GOVERNOR_ACTIVE, .cause = GOVERNOR_BY_START};
     memcpy(control->last.by, state->by, sizeof(state->by));
     memcpy(control->last.reason, state->reason, sizeof(state->reason));
@@ -282,8 +283,6 @@ void control_close(struct control *control)
     if (!control)
         return;
     char path[CONTROL_PATH_CHARS + 32];
-    if (!control)
-        return;
     if (control->started) {
         const uint64_t one = 1;
         const ssize_t n = write(control->stop_fd, &one, sizeof(one));

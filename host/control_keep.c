@@ -37,7 +37,9 @@ void control_look(struct control *control, struct governor_stats *stats, struct 
     state->rung = (enum governor_rung)stats->rung;
     state->cause = (enum governor_cause)stats->cause;
     state->latched = stats->latched != 0;
-    state->since_utc_ns = control_utc_ns(&view->clock, stats->since);
+    /* A run that goes on where the last one was left has not begun it. */
+    const int is_left = !stats->changes && state->rung == control->began.rung && control->began.since_utc_ns;
+    state->since_utc_ns = is_left ? control->began.since_utc_ns : control_utc_ns(&view->clock, stats->since);
     if (is_halted && !state->latched) { /* in force already, though the poll loop has not told the governor */
         state->rung = GOVERNOR_HALTED;
         state->cause = GOVERNOR_BY_OPERATOR;
@@ -86,7 +88,7 @@ static const struct config_rule *rule_of(const struct config_rung *rung, unsigne
 
 enum { METRIC_CHARS = 128 };
 
-/* "latency near the line: p99 81 % of the threshold (enter 80 %)" */
+/* "latency near or over the line: p99 81 % of the threshold (enter 80 %)" */
 static void metric_text(const struct governor_stats *stats, unsigned metric, const char *which,
                         uint32_t bound, char text[METRIC_CHARS])
 {
@@ -119,7 +121,9 @@ static void tell_rung(struct control *control, const struct governor_stats *stat
     if (state->rung == shown->rung && state->latched == shown->latched)
         return;
     char why[METRIC_CHARS + ORDER_BY_CHARS + ORDER_REASON_CHARS];
-    if ((unsigned)state->cause < GOVERNOR_N_METRIC && rungs[state->rung])
+    if ((unsigned)state->cause < GOVERNOR_N_METRIC && !stats->changes) /* its figures are another run's */
+        snprintf(why, sizeof(why), "as the last run was left, for %s", governor_cause_name(state->cause));
+    else if ((unsigned)state->cause < GOVERNOR_N_METRIC && rungs[state->rung])
         metric_text(stats, state->cause, "enter", rule_of(rungs[state->rung], state->cause)->enter, why);
     else if (state->cause == GOVERNOR_BY_OPERATOR)
         snprintf(why, sizeof(why), "%s: %s%s%s", governor_cause_name(state->cause), state->by,

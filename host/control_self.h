@@ -51,6 +51,7 @@ struct control {
     char save_error[STATE_FILE_ERROR_CHARS];
 
     /* The keeper's. */
+    struct state_file began;        /* as the last run left it */
     struct state_file tried, shown; /* last to be written; on stderr */
     int has_tried;
     uint64_t alerts, lost, lost_shown_ms, retry_ms;

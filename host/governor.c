@@ -67,7 +67,7 @@ const char *governor_metric_name(unsigned metric)
 const char *governor_cause_name(unsigned cause)
 {
     static const char *const name[GOVERNOR_N_CAUSE] = {
-        [GOVERNOR_LATENCY] = "latency near the line",
+        [GOVERNOR_LATENCY] = "latency near or over the line",
         [GOVERNOR_SPREAD] = "latency spread",
         [GOVERNOR_MISS] = "missed predictions",
         [GOVERNOR_BUSY] = "poll loop busy",
@@ -349,11 +349,15 @@ static void alert(struct governor *g)
 /* A metric that leads to the rung, or GOVERNOR_N_METRIC: none. */
 static unsigned leads_to(const struct governor *g, unsigned rung)
 {
-    unsigned m = 0;
-    while (m < GOVERNOR_N_METRIC &&
-           (g->cfg.rule[rung][m].enter == 0 || g->metric[m] < g->cfg.rule[rung][m].enter))
-        m++;
-    return m;
+    /* Ticks of one burst are many, and one event: what they say is no reason to publish nothing. */
+    const int is_short = rung == GOVERNOR_HALTED && g->figures.n_slice < GOVERNOR_N_SLICE / 2;
+    for (unsigned m = 0; m < GOVERNOR_N_METRIC; m++) {
+        const uint64_t enter = g->cfg.rule[rung][m].enter;
+        const int of_ticks = m == GOVERNOR_LATENCY || m == GOVERNOR_SPREAD || m == GOVERNOR_MISS;
+        if (enter && g->metric[m] >= enter && !(is_short && of_ticks))
+            return m;
+    }
+    return GOVERNOR_N_METRIC;
 }
 
 static int is_quiet(const struct governor *g, unsigned rung)

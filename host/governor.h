@@ -3,11 +3,12 @@
  *
  * Ladder: ACTIVE -> WARNING (alert first) -> BACKUP (the smaller model) -> HALTED (nothing is published).
  * Each rung below ACTIVE has rules: a metric at or above its enter bound takes the appliance there at once,
- * over rungs in between too. It is left upwards, one rung at a time, when all its metrics are at or below
- * their leave bounds and it has stood there for its dwell time; the rules of the rung above are asked from
- * then on. A rung without rules is left after its dwell. A device that fails too often, or rules that
- * force HALTED too often, latch HALTED: so does an operator, and a restart in HALTED. A latched HALTED is
- * left by governor_resume only.
+ * over rungs in between too; HALTED by what ticks say (latency, spread, misses) only if they came in half of
+ * the window's slices, for one burst is no reason to publish nothing. A rung is left upwards, one rung at a
+ * time, when all its metrics are at or below their leave bounds and it has stood there for its dwell time;
+ * the rules of the rung above are asked from then on. A rung without rules is left after its dwell. A device
+ * that fails too often, or rules that force HALTED too often, latch HALTED: so does an operator, and a
+ * restart in HALTED. A latched HALTED is left by governor_resume only.
  *
  * One thread, the poll loop's, calls everything but governor_read; time is the run's clock (TSC cycles, or ns
  * of a replay), so that a replay's ladder is an exact function of its input. No lock, allocation, system call
@@ -63,7 +64,7 @@ enum governor_cause {
     GOVERNOR_BY_START,
     GOVERNOR_N_CAUSE,
 };
-/* A few words, for people: "latency near the line", "operator" ...; NULL out of range. */
+/* A few words, for people: "latency near or over the line", "operator" ...; NULL out of range. */
 const char *governor_cause_name(unsigned cause);
 
 struct governor_rule {

@@ -73,6 +73,9 @@ static void measure(const struct governor_window *w, struct governor_figures *f)
         f->max = s->max_age > f->max ? s->max_age : f->max;
         max_ratio = s->max_ratio > max_ratio ? s->max_ratio : max_ratio;
         f->busy += s->busy;
+        const uint32_t *by_verdict = &s->counts.n[GOVERNOR_AT_VERDICT];
+        f->n_slice += (by_verdict[VERDICT_PUBLISHED] | by_verdict[VERDICT_EXPECTED_LATE] |
+                       by_verdict[VERDICT_STALE] | by_verdict[VERDICT_DEVICE_ERROR]) != 0;
     }
     for (int i = 0; i < GOVERNOR_N_RATIO; i++)
         f->n_aged += n[GOVERNOR_AT_RATIO + i];

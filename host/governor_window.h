@@ -46,6 +46,7 @@ struct governor_window {
 struct governor_figures {
     uint64_t by_verdict[VERDICT_COUNT], total_by_verdict[VERDICT_COUNT];
     uint64_t n_aged;                    /* predictions in the histograms */
+    uint32_t n_slice;                   /* slices with predictions that the line is about */
     uint64_t p50, p99, max;             /* age, run's clock; at most 1/16 too high, never too low */
     uint64_t p99_ratio;                 /* thousandths of the threshold; the same */
     uint64_t device_errors, busy, span; /* span: time that all this is about, at least a slice */

@@ -55,7 +55,10 @@ static void tiles(FILE *out, const struct report_data *r)
     }
     tile_open(out, "kill");
     report_put_ns(out, (double)r->line * r->ns_per_cycle);
-    tile_close(out, r->line_min == r->line_max ? "kill line" : "kill line, at the end");
+    if (r->arm[1].n_prediction)
+        tile_close(out, r->line_min == r->line_max ? "kill line, arm A" : "kill line, arm A, at the end");
+    else
+        tile_close(out, r->line_min == r->line_max ? "kill line" : "kill line, at the end");
     fputs("</div>\n", out);
 }
 

@@ -52,7 +52,7 @@ static void print_ladder(const struct run_summary *s, FILE *out)
             governor_rung_name((unsigned)g.rung), g.latched ? ", until killline resume" : "",
             (unsigned long long)stats->rung_changes, (unsigned long long)stats->alerts);
     if (stats->threshold_changes)
-        fprintf(out, "  threshold        moved %llu times between %u and %u us\n",
+        fprintf(out, "  threshold        moved %llu times, within %u and %u us\n",
                 (unsigned long long)stats->threshold_changes, s->config->killline.threshold_us,
                 s->config->killline.threshold_max_us);
     if (s->config->backup.model[0])
@@ -64,6 +64,20 @@ static void print_ladder(const struct run_summary *s, FILE *out)
     if (stats->clock_back)
         fprintf(out, "  clock            went back %llu times: what had come before was dropped\n",
                 (unsigned long long)stats->clock_back);
+}
+
+/* Kill lines beside killline.threshold_us. */
+static void print_other_lines(const struct run_summary *s, FILE *out)
+{
+    const struct config *c = s->config;
+    if (c->killline.threshold_max_us)
+        fprintf(out, "  at most    %10.2f   relaxed under backlog (killline.threshold_max_us)\n",
+                (double)c->killline.threshold_max_us);
+    if (c->killline.ab.threshold_us)
+        fprintf(out,
+                "  arm B      %10.2f   for %u %% of the symbols, the others are arm A (killline sweep "
+                "compares)\n",
+                (double)c->killline.ab.threshold_us, (unsigned)c->killline.ab.share_percent);
 }
 
 int run_summary_text(const struct run_summary *s, FILE *out)
@@ -151,6 +165,8 @@ int run_summary_text(const struct run_summary *s, FILE *out)
             (unsigned long long)histogram_quantile(&stats->kernel_cycles, 0.5), s->accel->build->name,
             s->config->accel_units == 2 ? " on two units" : "", s->config->replay.kernel_mhz);
     }
+    if (total->count)
+        print_other_lines(s, out);
     char head[2 * AUDIT_CHAIN_BYTES + 1];
     hex(s->audit.head, AUDIT_CHAIN_BYTES, head);
     fprintf(out, "\naudit log    %s: %llu records, %llu lost\n  head       %s\n", s->audit_path,

@@ -42,7 +42,8 @@ static const char *mark(const struct sweep_result *r, uint32_t j)
 static void head(FILE *out, const struct sweep_result *r)
 {
     const struct sweep_sums *s = r->sums;
-    char horizon[48];
+    char horizon[48], clock[160];
+    sweep_report_clock(s, clock);
     sweep_report_horizon(&s->spec, horizon);
     fprintf(out,
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
@@ -51,9 +52,9 @@ static void head(FILE *out, const struct sweep_result *r)
             report_css);
     report_put_count(out, (uint64_t)s->predictions);
     fprintf(out,
-            " predictions of %u log%s &middot; horizon %s &middot; seed %" PRIu64
+            " predictions of %u log%s &middot; %s &middot; horizon %s &middot; seed %" PRIu64
             ", %u replicates</p></header>\n<div class=\"tiles\"><div class=\"tile kill\"><b>",
-            s->n_log, s->n_log == 1 ? "" : "s", horizon, s->spec.seed, s->spec.n_replicate);
+            s->n_log, s->n_log == 1 ? "" : "s", clock, horizon, s->spec.seed, s->spec.n_replicate);
     if (r->recommended >= 0)
         report_put_ns(out, r->point[r->recommended].threshold_ns);
     else

@@ -15,6 +15,8 @@ void sweep_report_html(FILE *out, const struct sweep_result *result);
 
 /* Shared by the three. What the figures rest on, for every reader; NULL behind the last. */
 const char *sweep_report_note(unsigned i);
+/* Whether the ages are modelled or measured, by the logs' clocks. */
+void sweep_report_clock(const struct sweep_sums *sums, char text[160]);
 /* "10 ticks of its symbol", "100 ms". */
 void sweep_report_horizon(const struct sweep_spec *spec, char text[48]);
 /* What an A/B test's figures allow to say. */

@@ -16,10 +16,26 @@ const char *sweep_report_note(unsigned i)
         "before the submit would have refused at that threshold are given as unsubmitted.",
         "Dropped, where hit rate and value stand: answers that were late at that threshold. Superseded, "
         "warming-up, book-unreliable, device-error and halted ones stay dropped at every threshold.",
+        "Hit rate and value: over those whose outcome is known: the symbol's records go on to the horizon, "
+        "and "
+        "no gap, halt or unreliable book comes before it.",
         "Value: mid at the horizon - mid at the prediction, in the direction predicted; no costs, no fills. "
         "Intervals: 95 %, bootstrap over blocks of log, symbol and second; '-' where blocks are too few.",
         NULL};
     return note[i];
+}
+
+void sweep_report_clock(const struct sweep_sums *sums, char text[160])
+{
+    uint32_t modelled = 0;
+    for (uint32_t i = 0; i < sums->n_log; i++)
+        modelled += sums->log[i].clock == AUDIT_CLOCK_REPLAY;
+    if (modelled && modelled < sums->n_log)
+        snprintf(text, 160,
+                 "ages MIXED: %u modelled (replay clock), %u measured (real clock): better swept apart",
+                 modelled, sums->n_log - modelled);
+    else
+        snprintf(text, 160, "ages %s clock)", modelled ? "modelled (replay" : "measured (real");
 }
 
 void sweep_report_horizon(const struct sweep_spec *spec, char text[48])
@@ -71,7 +87,7 @@ static void put_quality(FILE *out, const struct sweep_quality *q)
 
 static void head(FILE *out, const struct sweep_sums *s)
 {
-    char horizon[48];
+    char horizon[48], clock[160];
     int64_t open = 0, lost = 0;
     for (uint32_t i = 0; i < s->n_log; i++) {
         open += !s->log[i].is_closed;
@@ -80,8 +96,10 @@ static void head(FILE *out, const struct sweep_sums *s)
     sweep_report_horizon(&s->spec, horizon);
     fprintf(out, "sweep: %u log%s, %" PRId64 " predictions, horizon %s, seed %" PRIu64 ", %u replicates\n",
             s->n_log, s->n_log == 1 ? "" : "s", s->predictions, horizon, s->spec.seed, s->spec.n_replicate);
+    sweep_report_clock(s, clock);
+    fprintf(out, "  %s\n", clock);
     if (open)
-        fprintf(out, "  %" PRId64 " of the logs were not closed: used up to their ends\n", open);
+        fprintf(out, "  %" PRId64 " of the logs not closed: used up to their ends\n", open);
     if (lost)
         fprintf(out,
                 "  %" PRId64 " records were lost for want of room in the audit ring: not in the figures\n",

@@ -100,7 +100,7 @@ static void test_show_text(void **state)
                  g->says);
         assert_has(said.out, line);
     }
-    assert_has(said.out, "ACTIVE -> WARNING: latency near the line\n");
+    assert_has(said.out, "ACTIVE -> WARNING: latency near or over the line\n");
     assert_has(said.out, ": odd prices\n"); /* once */
     assert_has(said.out, "  stale            flat         unknown      75.000");
 }
@@ -322,7 +322,7 @@ static void test_report(void **state)
             continue; /* the arrow is escaped; below */
         assert_has(page, g->says);
     }
-    assert_has(page, "<td>ACTIVE -&#62; WARNING: latency near the line ");
+    assert_has(page, "<td>ACTIVE -&#62; WARNING: latency near or over the line ");
     assert_has(page, "50.000 us -&#62; 60.000 us, relaxed: backlog 31.250 us old, receive ring 45 % full");
     assert_has(page, "BACKUP -&#62; HALTED: operator, latched");
     assert_has(page, "<h2>Ladder and threshold</h2>");
@@ -335,6 +335,7 @@ static void test_report(void **state)
         "<td>A</td><td class=\"r\">50.0 \xc2\xb5s</td><td class=\"r\">8</td><td class=\"r\">1 (12.5 %)");
     assert_has(page, "<td>B</td><td class=\"r\">75.0 \xc2\xb5s</td><td class=\"r\">8</td>");
     assert_has(page, "kill line 50.0 "); /* arm A's */
+    assert_has(page, "<span>kill line, arm A</span>");
     assert_null(strstr(page, "The line moved"));
     free(page);
 }

@@ -273,7 +273,7 @@ static void test_text(void **state)
                                        "P99-P50",
                                        "age from due",
                                        "from arrival",
-                                       "bottleneck: ",
+                                       "bottleneck at p50: ",
                                        "verdicts: ",
                                        "miss rate",
                                        "resource use",

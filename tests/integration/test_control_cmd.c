@@ -83,9 +83,10 @@ static void running(void **state)
     rig_sleep_ms(30);
     expect(command_run("status --state '%s'", rig.folder), 0, "WARNING since 20", "");
     expect(command_run("status --state '%s'", rig.folder), 0,
-           "latency near the line\n  run          a day, process ", "");
+           "latency near or over the line\n  run          a day, process ", "");
     expect(command_run("status --state '%s'", rig.folder), 0, "  alerts       latency_percent\n", "");
     expect(command_run("status --state '%s'", rig.folder), 0, "  kill line    100.0 us\n", "");
+    expect(command_run("status --state '%s'", rig.folder), 0, " us (arrival to verdict, measured)\n", "");
     json_t *root = json_of(command_run("status --json --state '%s'", rig.folder), 0);
     assert_true(is_true(root, "running"));
     assert_string_equal(text(root, "rung"), "WARNING");
@@ -117,6 +118,12 @@ static void running(void **state)
     assert_false(is_true(root, "ok"));
     json_decref(root);
 
+    rig.ages_us = 400;
+    rig_await(&rig, GOVERNOR_HALTED, 0);
+    rig_sleep_ms(30);
+    expect(command_run("status --state '%s'", rig.folder), 0,
+           "; nothing is published until its rules are quiet again, or killline resume\n", "");
+
     rig.hangs = 1;
     expect(command_run("halt --state '%s'", rig.folder), 1, "", "has not acknowledged within 1000 ms");
     assert_true(order_is_halted(&rig.desk));
@@ -126,7 +133,8 @@ static void nobody(void **state)
 {
     (void)state;
     expect(command_run("status --state '%s'", rig.folder), 0, "no appliance runs in ", "");
-    expect(command_run("status --state '%s'", rig.folder), 0, "ACTIVE since ever: start\n", "");
+    expect(command_run("status --state '%s'", rig.folder), 0,
+           ", and none has left a state there: the next one starts ACTIVE\n", "");
     expect(command_run("resume --state '%s' --by b --reason r", rig.folder), 1, "", "nothing to resume");
     expect(command_run("halt --state '%s' --by ann --reason dark", rig.folder), 0, "it starts halted\n", "");
     json_t *root = json_of(command_run("status --json --state '%s'", rig.folder), 0);
@@ -158,7 +166,7 @@ static void nobody(void **state)
 
     expect(command_shell("printf x >'%s/state.json'", rig.folder), 0, "", "");
     expect(command_run("status --state '%s'", rig.folder), 1,
-           "HALTED since ever: state of the last run unreadable",
+           "HALTED: state of the last run unreadable; nothing is published until killline resume\n",
            "Remedy: killline resume --by NAME --reason TEXT");
     expect(command_run("resume --state '%s' --by b --reason r", rig.folder), 0, "it starts in WARNING", "");
     expect(command_run("status --state '%s'", rig.folder), 0, "WARNING since 20", "");

@@ -344,6 +344,26 @@ static void what_makes_a_run_empty_is_said(void **state)
     command_free(&c);
 }
 
+static void each_kill_line_of_a_run_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *says;
+    } runs[] = {{"", "\n  kill line      100.00   "},
+                {"--set killline.threshold_max_us=900", "\n  at most        900.00   relaxed under backlog"},
+                {"--set killline.ab.threshold_us=40 --set killline.ab.share_percent=30",
+                 "\n  arm B           40.00   for 30 % of the symbols"}};
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        struct command_result c =
+            command_run("run --model %s --pcap %s --out %s %s", model, day, fresh(), runs[i].set);
+        assert_int_equal(c.status, 0);
+        assert_non_null(strstr(c.out, runs[0].says));
+        for (size_t k = 1; k < sizeof(runs) / sizeof(runs[0]); k++)
+            assert_int_equal(strstr(c.out, runs[k].says) != NULL, k == i);
+        command_free(&c);
+    }
+}
+
 static void listen_says_why_it_heard_nothing(void **state)
 {
     (void)state;
@@ -500,6 +520,7 @@ int main(void)
         cmocka_unit_test(bad_input_ends_in_a_message),
         cmocka_unit_test(runs_at_the_same_time_do_not_meet),
         cmocka_unit_test(what_makes_a_run_empty_is_said),
+        cmocka_unit_test(each_kill_line_of_a_run_is_said),
         cmocka_unit_test(listen_says_why_it_heard_nothing),
         cmocka_unit_test(a_run_that_cannot_start_leaves_no_log),
         cmocka_unit_test(predictions_are_not_written_through_a_link),

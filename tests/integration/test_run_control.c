@@ -111,7 +111,7 @@ static void halt_and_resume_while_it_runs(void **state)
     forget();
     strcpy(out, fresh());
     struct command_result c = while_it_runs(
-        out, "--pace 1",
+        out, "--pace 2",
         "sleep 1; \"$K\" halt --by ops --reason drill --state $S && sleep 1 && "
         "\"$K\" resume --by zoe --reason over --state $S; e=$?; wait $pid; r=$?; exit $((e + r))");
     if (c.status)
@@ -147,7 +147,7 @@ static void halted_survives(void **state)
     assert_int_equal(left(), GOVERNOR_HALTED);
 
     strcpy(third, fresh());
-    c = while_it_runs(third, "--pace 4", "wait $pid");
+    c = while_it_runs(third, "--pace 16", "wait $pid");
     assert_int_equal(c.status, 0);
     command_free(&c);
     s = story_of(third, 1);
@@ -167,7 +167,7 @@ static void halted_survives(void **state)
     assert_int_equal(c.status, 0);
     command_free(&c);
     strcpy(fourth, fresh());
-    c = while_it_runs(fourth, "--pace 4", "wait $pid");
+    c = while_it_runs(fourth, "--pace 16", "wait $pid");
     assert_int_equal(c.status, 0);
     command_free(&c);
     assert_true(story_of(fourth, 1).by_verdict[VERDICT_PUBLISHED] > 0);
@@ -178,7 +178,7 @@ static void every_rung_is_where_a_run_begins(void **state)
 {
     static const char *const backup =
         "--set backup.model=" KL_BACKUP
-        " --set governor.backup.dwell_ms=600000 --set governor.warning.dwell_ms=600000 --pace 4";
+        " --set governor.backup.dwell_ms=600000 --set governor.warning.dwell_ms=600000 --pace 16";
     (void)state;
     for (int rung = GOVERNOR_ACTIVE; rung < GOVERNOR_N_RUNG; rung++) {
         char out[64];
@@ -217,7 +217,7 @@ static void an_unreadable_state_is_halted(void **state)
     struct command_result c = command_shell("mkdir -p %s && echo '{' >%s", state_dir, state_path);
     command_free(&c);
     strcpy(out, fresh());
-    c = while_it_runs(out, "--pace 4", "wait $pid");
+    c = while_it_runs(out, "--pace 16", "wait $pid");
     assert_int_equal(c.status, 0);
     command_free(&c);
     const struct story s = story_of(out, 1);

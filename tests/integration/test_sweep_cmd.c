@@ -210,6 +210,28 @@ static void page(void **state)
     free(html);
 }
 
+/* Of the replay clock, of the real one, and of both at once. */
+static void modelled_or_measured_is_said(void **state)
+{
+    (void)state;
+    char path[96], error[AUDIT_ERROR_CHARS];
+    snprintf(path, sizeof(path), "%s/real.kla", dir);
+    const struct audit_header h = log_header(AUDIT_CLOCK_REAL);
+    struct rig_log rig = rig_open(path, &h);
+    log_day(rig.log, 1000, 9);
+    assert_int_equal(audit_close(rig.log, NULL, error), 0);
+    assert_int_equal(run("'%s/days/1' " ASK " --html '%s/clock.html'", dir, dir), 0);
+    assert_has(said.out, "\n  ages modelled (replay clock)\n");
+    assert_int_equal(shell("grep -c ' &middot; ages modelled (replay clock) &middot; ' '%s/clock.html'", dir),
+                     0);
+    assert_int_equal(run("'%s' " ASK, path), 0);
+    assert_has(said.out, "\n  ages measured (real clock)\n");
+    assert_int_equal(run("'%s/days/1' '%s/days/2' '%s' " ASK, dir, dir, path), 0);
+    assert_has(said.out,
+               "\n  ages MIXED: 2 modelled (replay clock), 1 measured (real clock): better swept apart\n");
+    assert_int_equal(unlink(path), 0);
+}
+
 static void bad_logs(void **state)
 {
     (void)state;
@@ -373,6 +395,7 @@ int main(void)
         cmocka_unit_test(json_has_every_figure),
         cmocka_unit_test(merged_is_direct),
         cmocka_unit_test(page),
+        cmocka_unit_test(modelled_or_measured_is_said),
         cmocka_unit_test(bad_logs),
         cmocka_unit_test(wrong_usage),
         cmocka_unit_test(slurm_script),

@@ -143,9 +143,10 @@ static void a_failed_prepare_is_recorded(void **state)
 static void implausible_answers_are_device_errors(void **state)
 {
     /* LATE without a budget, as the first inference comes; later it is a fair answer. */
-    static const enum misdeed misdeeds[] = {OTHER_IMAGE, CLASS_TOO_BIG, UNKNOWN_FLAG, LATE};
+    static const enum misdeed misdeeds[] = {OTHER_IMAGE,   OTHER_SLOT,   OTHER_STREAM,
+                                            CLASS_TOO_BIG, UNKNOWN_FLAG, LATE};
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof(misdeeds) / sizeof(misdeeds[0]); i++) {
         struct appliance_rig r;
         struct appliance_stats stats;
         if (misdeeds[i] != LATE) {

@@ -286,6 +286,36 @@ static void a_stream_goes_over_when_nothing_is_due(void **state)
     assert_true(first >= CALM + HALT + HALT - 2 && first <= CALM + HALT + HALT + 1);
 }
 
+/* The same when, after a long load without an idle moment, no more steps fit into the queue: that is when the
+ * ladder calls for the backup. */
+static void streams_go_over_from_a_full_queue(void **state)
+{
+    enum { N = 1700, HALT = 1300, SOON = 100 };
+    (void)state;
+    begin("{killline: {threshold_us: 999}, governor: {min_count: 100000, backup: {busy_percent: {enter: 0, "
+          "leave: 0}, resource_percent: {enter: 0, leave: 0}}}}",
+          2);
+    r.fake.answer = remember_and_halt;
+    n_until_halt = HALT;
+    r.config->book.orders = r.config->book.levels = 2 * N;
+    const uint64_t both = 120 + 2 * 60 + 2 * 400 + 2 * TICK_NS;
+    for (unsigned i = 0; i < N / 2; i++) {
+        const struct itch_msg m[] = {bid(&r, 1, T), bid(&r, 2, T)};
+        next_frame(&r, T + i * both, m, 2);
+    }
+    finish();
+    assert_true(stats.standby_dropped > 0);
+    assert_int_equal(stats.switched, 2);
+    unsigned n_backup = 0;
+    for (unsigned i = 0; i < stats.predictions; i++) {
+        const struct audit_prediction *p = prediction_of(&r, i);
+        assert_true(i >= HALT || !p->slot);
+        assert_true(i < HALT + SOON || p->slot || !(p->flags & AUDIT_FLAG_INFERRED));
+        n_backup += p->slot;
+    }
+    assert_true(n_backup > SOON);
+}
+
 /* ---- two real models ---- */
 
 static struct recorder recorder;
@@ -434,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_tick_waits_for_one_step),
         cmocka_unit_test(a_backlog_of_steps_is_bounded),
         cmocka_unit_test(a_stream_goes_over_when_nothing_is_due),
+        cmocka_unit_test(streams_go_over_from_a_full_queue),
         cmocka_unit_test(each_slot_answers_as_if_it_were_alone),
         cmocka_unit_test(a_stream_that_a_dummy_used_starts_from_nothing),
         cmocka_unit_test(a_device_may_fail_in_a_dummy),

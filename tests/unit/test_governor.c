@@ -1,4 +1,5 @@
 /* The governor's rules: each metric at its bounds, the ladder's ways, dwell, alerts. */
+#include "host/governor_window.h"
 #include "test_governor_rig.h"
 
 static const struct governor_rule bounds[GOVERNOR_N_METRIC] = {
@@ -45,6 +46,8 @@ static void enters_at_the_bound(void **state)
         for (unsigned m = 0; m < GOVERNOR_N_METRIC; m++)
             for (uint64_t value = bounds[m].enter - 1; value <= bounds[m].enter + 1; value++) {
                 struct governor_config c = rig_config();
+                if (rung == GOVERNOR_HALTED && m <= GOVERNOR_MISS)
+                    continue; /* not by one slice: halted_by_half_a_window */
                 c.rule[rung][m] = bounds[m];
                 struct governor *g = rig_create(&c, 0);
                 feed(g, m, value, SLICE);
@@ -360,6 +363,31 @@ static void alerts_have_hysteresis_in_every_rung(void **state)
 }
 
 /* All at once: the most news that one call brings. */
+/* What ticks say leads to HALTED when they came in half of the window's slices at least, not in one burst; to
+ * the other rungs at once. */
+static void halted_by_half_a_window(void **state)
+{
+    (void)state;
+    for (unsigned rung = GOVERNOR_WARNING; rung <= GOVERNOR_HALTED; rung++)
+        for (unsigned m = GOVERNOR_LATENCY; m <= GOVERNOR_MISS; m++) {
+            struct governor_config c = rig_config();
+            c.rule[rung][m] = (struct governor_rule){1, 0};
+            struct governor *g = rig_create(&c, 0);
+            unsigned n = 0;
+            while (governor_rung(g) == GOVERNOR_ACTIVE && n < GOVERNOR_N_SLICE) {
+                predict(g, MIN_COUNT - 1, VERDICT_PUBLISHED, 3);
+                predict(g, 1 + MIN_COUNT / 10, VERDICT_STALE, 2000);
+                governor_step(g, ++n * SLICE);
+            }
+            assert_int_equal(n, rung == GOVERNOR_HALTED ? GOVERNOR_N_SLICE / 2 : 1);
+            assert_int_equal(governor_rung(g), rung);
+            struct governor_event e;
+            while (governor_next(g, &e))
+                ;
+            governor_free(g);
+        }
+}
+
 static void every_alert_at_once(void **state)
 {
     (void)state;
@@ -380,7 +408,7 @@ static void every_alert_at_once(void **state)
         assert_int_equal(e.news, GOVERNOR_ALERT);
         assert_int_equal(e.metric, m);
     }
-    rig_rung(g, GOVERNOR_ACTIVE, GOVERNOR_HALTED, GOVERNOR_LATENCY, 0);
+    rig_rung(g, GOVERNOR_ACTIVE, GOVERNOR_HALTED, GOVERNOR_BUSY, 0); /* by ticks not in one slice */
     rig_rung(g, GOVERNOR_HALTED, GOVERNOR_HALTED, GOVERNOR_BY_HALT_THROTTLE, 1);
     rig_no_news(g);
     governor_free(g);
@@ -415,6 +443,7 @@ int main(void)
         cmocka_unit_test(no_backup_is_skipped_both_ways),
         cmocka_unit_test(rung_without_rules_is_left_after_its_dwell),
         cmocka_unit_test(alerts_have_hysteresis_in_every_rung),
+        cmocka_unit_test(halted_by_half_a_window),
         cmocka_unit_test(every_alert_at_once),
         cmocka_unit_test(names),
     };
