@@ -282,9 +282,9 @@ static void killed_in_each_rung(void **state)
         if (found.rung == GOVERNOR_HALTED) {
             rig_await(&rig, GOVERNOR_HALTED, 1); /* latched, if it was not */
             if (!cases[i].is_ordered)            /* without figures: those were the other run's */
-                expect_err(
-                    "killline: HALTED: as the last run was left, for latency near or over the line; nothing is "
-                    "published until killline resume\n");
+                expect_err("killline: HALTED: as the last run was left, for latency near or over the line; "
+                           "nothing is "
+                           "published until killline resume\n");
             json_t *root = ask(resume);
             assert_true(is_true(root, "ok"));
             json_decref(root);
