@@ -204,9 +204,10 @@ static int admit(struct appliance *a, struct work *w, uint32_t n_before)
     if (stream->needs_reset || tick->restarted) {
         /* A stream that starts anew does so on the newest model. */
         const uint8_t slot = a->slot;
+        /* An earlier tick of it, in whichever slot, may be one of those before. */
+        if (n_before && (stream->at_work[slot] || stream->at_work[!slot]))
+            return -1;
         if (stream->at_work[slot]) {
-            if (n_before)
-                return -1;
             const uint32_t status = appliance_call(a, KL_OP_RESET, slot, tick->stream);
             if (status != KL_OK) {
                 w->verdict = appliance_device_error(a, tick->stream, tick->locate, tick->feed_ts_ns, status);

@@ -193,7 +193,7 @@ static const struct accel_ops recorder_ops = {.name = "recorder",
 
 /* ---- a run ---- */
 
-enum { N_FRAME_MAX = 1024, N_RECORD_MAX = 2048 };
+enum { N_FRAME_MAX = 1024, N_RECORD_MAX = 4096 };
 
 struct appliance_rig {
     struct config *config;
