@@ -24,6 +24,7 @@ static inline int run_day_make(uint32_t n_hidden)
 {
     char error[MODEL_ERROR_CHARS];
     assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("XDG_STATE_HOME", folder, 1), 0); /* nothing of an earlier run is left there */
     snprintf(day, sizeof(day), "%s/day.pcap", folder);
     snprintf(model, sizeof(model), "%s/model.klm", folder);
     if (model_package_write(model, n_hidden, 1, error)) {
