@@ -128,10 +128,10 @@ static void conclude(struct appliance *a, const struct pending *p, struct audit_
         histogram_record(&a->stats.published_age_ns, (uint64_t)((double)r->age_cycles * a->to_ns + 0.5));
     governor_prediction(a->governor, would_be, r->age_cycles, r->threshold_cycles);
     struct audit_record *slot = audit_reserve(a->cfg.log);
-    if (slot) /* else counted by the log itself */
+    if (slot) { /* else counted by the log itself */
         memcpy(slot->body, r, sizeof(*r));
-    if (slot)
         audit_commit(a->cfg.log);
+    }
     trace_tick(a->cfg.trace, verdict);
 }
 
@@ -306,7 +306,7 @@ static enum verdict finish(struct appliance *a, struct work *w, uint32_t status)
     if (!len || port_send(a->cfg.tx, len)) {
         a->stats.egress_errors++;
         r->flags |= AUDIT_FLAG_EGRESS_FAILED;
-        return w->would_be = VERDICT_DEVICE_ERROR;
+        return VERDICT_DEVICE_ERROR;
     }
     r->publish_seq = ++a->publish_seq;
     trace_mark(a->cfg.trace, TRACE_PUBLISH);
@@ -320,10 +320,6 @@ static void settle(struct appliance *a, struct work *w)
     struct audit_prediction *r = &w->r;
     if (w->has_features)
         r->feature_hash = features_hash(w->request.x, a->model[r->slot]->n_feature);
-    if (r->flags & AUDIT_FLAG_INFERRED && !r->decided) {
-        r->decided = appliance_now(a);
-        r->age_cycles = age_at(a, w->p, r->decided, r);
-    }
     conclude(a, w->p, r, w->verdict, w->would_be);
     /* The recurrent half of the stream's next step, off the critical path. Also where the kernel was late: a
      * stream that comes anew and is never prepared could be late for ever. */
@@ -396,9 +392,8 @@ void appliance_work_off(struct appliance *a)
         for (uint32_t k = i + 1; w->status != KL_OK && k < n; k++)
             if (a->work[k].p->tick.stream == w->p->tick.stream)
                 a->work[k].doomed = w->status;
-        w->verdict = w->would_be = VERDICT_PUBLISHED;
         w->verdict = finish(a, w, w->status);
-        if (w->verdict != VERDICT_PUBLISHED && w->verdict != VERDICT_HALTED)
+        if (w->verdict != VERDICT_HALTED) /* else the last check has said what it would be */
             w->would_be = w->verdict;
         const uint64_t answered = w->r.decided ? w->r.decided : w->r.completed;
         if (w->r.flags & AUDIT_FLAG_INFERRED) {
