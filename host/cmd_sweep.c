@@ -13,6 +13,7 @@
 #include "sweep_log.h"
 #include "sweep_partial.h"
 #include "sweep_report.h"
+#include "whole_file.h"
 
 static const char usage_text[] =
     "usage: killline sweep AUDIT|DIR... --thresholds LIST --horizon H [OPTIONS]\n"
@@ -326,31 +327,16 @@ static struct sweep_sums *merge_parts(const struct options *o)
 
 /* ---- results ---- */
 
-/* Beside the page, then renamed over it: a reader never sees half a page. */
+static void page(FILE *out, const void *result)
+{
+    sweep_report_html(out, result);
+}
+
 static int write_html(const struct sweep_result *result, const char *path)
 {
-    char *part = NULL;
-    if (asprintf(&part, "%s.part", path) < 0)
-        return cmd_error("sweep: out of memory");
-    FILE *out = fopen(part, "we");
-    int failed = !out, e = errno;
-    if (out) {
-        sweep_report_html(out, result);
-        failed = fflush(out) != 0 || ferror(out);
-        e = errno;
-        if (fclose(out) != 0 && !failed) {
-            failed = 1;
-            e = errno;
-        }
-        if (!failed && rename(part, path) != 0) {
-            failed = 1;
-            e = errno;
-        }
-        if (failed)
-            unlink(part);
-    }
-    free(part);
-    return failed ? cmd_error("%s: cannot write the page: %s; choose another --html", path, strerror(e)) : 0;
+    return whole_file_write(path, 0, page, result)
+               ? cmd_error("%s: cannot write the page: %s; choose another --html", path, strerror(errno))
+               : 0;
 }
 
 static int is_audit_log(const char *path)

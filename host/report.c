@@ -3,41 +3,23 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "report_data.h"
 #include "report_page.h"
+#include "whole_file.h"
 
-/* Beside the page, then renamed over it: a reader never sees half a page. */
+static void page(FILE *out, const void *data)
+{
+    report_page(out, data);
+}
+
 static int write_page(const struct report_data *r, const char *html_path, char error[AUDIT_ERROR_CHARS])
 {
-    char *part = NULL;
-    if (asprintf(&part, "%s.part", html_path) < 0) {
-        snprintf(error, AUDIT_ERROR_CHARS, "report: out of memory");
-        return -1;
-    }
-    FILE *out = fopen(part, "we");
-    int failed = 1, e = errno;
-    if (out) {
-        report_page(out, r);
-        failed = fflush(out) != 0 || ferror(out);
-        e = errno;
-        if (fclose(out) != 0 && !failed) {
-            failed = 1;
-            e = errno;
-        }
-        if (!failed && rename(part, html_path) != 0) {
-            failed = 1;
-            e = errno;
-        }
-        if (failed)
-            unlink(part);
-    }
-    free(part);
-    if (failed)
-        snprintf(error, AUDIT_ERROR_CHARS, "%.150s: cannot write the report: %s; choose another --out",
-                 html_path, strerror(e));
-    return failed ? -1 : 0;
+    if (!whole_file_write(html_path, 0, page, r))
+        return 0;
+    snprintf(error, AUDIT_ERROR_CHARS, "%.150s: cannot write the report: %s; choose another --out", html_path,
+             strerror(errno));
+    return -1;
 }
 
 int report_write_progress(const char *audit_path, const char *html_path,

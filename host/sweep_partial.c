@@ -1,4 +1,5 @@
 #include "sweep_partial.h"
+#include "whole_file.h"
 
 #include <errno.h>
 #include <openssl/sha.h>
@@ -336,38 +337,33 @@ struct sweep_sums *sweep_partial_decode(const uint8_t *data, size_t size_bytes, 
 
 /* ---- files ---- */
 
+struct bytes {
+    const uint8_t *data;
+    size_t size_bytes;
+};
+
+static void put_bytes(FILE *out, const void *ctx)
+{
+    const struct bytes *bytes = ctx;
+    fwrite(bytes->data, 1, bytes->size_bytes, out);
+}
+
 int sweep_partial_save(const struct sweep_sums *sums, const char *path, char error[SWEEP_ERROR_CHARS])
 {
-    size_t size_bytes = 0;
-    uint8_t *data = sweep_partial_encode(sums, &size_bytes);
-    char *part = NULL;
-    if (!data || asprintf(&part, "%s.part", path) < 0) {
-        free(data);
+    struct bytes bytes = {0};
+    uint8_t *data = sweep_partial_encode(sums, &bytes.size_bytes);
+    if (!data) {
         snprintf(error, SWEEP_ERROR_CHARS, "out of memory");
         return -1;
     }
-    FILE *f = fopen(part, "we");
-    int failed = !f, e = errno;
-    if (f) {
-        failed = fwrite(data, 1, size_bytes, f) != size_bytes || fflush(f) != 0 || fsync(fileno(f)) != 0;
-        e = errno;
-        if (fclose(f) != 0 && !failed) {
-            failed = 1;
-            e = errno;
-        }
-        if (!failed && rename(part, path) != 0) {
-            failed = 1;
-            e = errno;
-        }
-        if (failed)
-            unlink(part);
-    }
-    free(part);
-    free(data);
+    bytes.data = data;
+    const int failed = whole_file_write(path, 1, put_bytes, &bytes);
     if (failed)
         snprintf(error, SWEEP_ERROR_CHARS,
-                 "%.200s: cannot write the partial result: %s; choose another --partial", path, strerror(e));
-    return failed ? -1 : 0;
+                 "%.200s: cannot write the partial result: %s; choose another --partial", path,
+                 strerror(errno));
+    free(data);
+    return failed;
 }
 
 struct sweep_sums *sweep_partial_load(const char *path, char error[SWEEP_ERROR_CHARS])
